@@ -1,0 +1,53 @@
+package v1
+
+// Types of a Database's conditions.
+const (
+	// ConditionReady is true while a primary takes writes and every instance that was asked for is ready.
+	ConditionReady = "Ready"
+	// ConditionReconciling is true while the operator changes something or waits for a change to take effect.
+	ConditionReconciling = "Reconciling"
+	// ConditionStalled is true when nothing will go on until a person does something; the message says what.
+	ConditionStalled = "Stalled"
+	// ConditionDurable is true while each acknowledged write is held durably by as many members as status.effective.synchronous asks.
+	ConditionDurable = "Durable"
+)
+
+// Reasons of conditions and events. Each says what to do next.
+const (
+	// ReasonAllReady : nothing to do.
+	ReasonAllReady = "AllReady"
+	// ReasonCreating : wait; status.instances shows how far it is.
+	ReasonCreating = "Creating"
+	// ReasonChanging : wait; status.instances shows which instance is being changed.
+	ReasonChanging = "Changing"
+	// ReasonNoPrimary : no instance leads. See status.instances for what each waits for.
+	ReasonNoPrimary = "NoPrimary"
+	// ReasonInstancesNotReady : some instances are not ready. See their messages in status.instances.
+	ReasonInstancesNotReady = "InstancesNotReady"
+	// ReasonSettled : nothing to do.
+	ReasonSettled = "Settled"
+	// ReasonPaused : set spec.maintenance.paused to false to let the operator act again.
+	ReasonPaused = "Paused"
+	// ReasonHibernated : set spec.maintenance.hibernated to false to start the instances again.
+	ReasonHibernated = "Hibernated"
+	// ReasonInvalidSpec : the spec breaks a rule that the message names; change it as the message says.
+	ReasonInvalidSpec = "InvalidSpec"
+	// ReasonSecretMissing : create the Secret, or the key, that the message names.
+	ReasonSecretMissing = "SecretMissing"
+	// ReasonSecretConflict : the Secret belongs to someone else; delete it, or choose another name for the Database.
+	ReasonSecretConflict = "SecretConflict"
+	// ReasonVolumesExist : volumes of an earlier Database of this name exist; delete them, or choose another name.
+	ReasonVolumesExist = "VolumesExist"
+	// ReasonImagePull : an image cannot be pulled; correct spec.image, spec.version or spec.imagePullSecrets.
+	ReasonImagePull = "ImagePull"
+	// ReasonUnschedulable : no node has room; add nodes, lower spec.resources or relax spec.scheduling.
+	ReasonUnschedulable = "Unschedulable"
+	// ReasonServerFailed : a server does not start; `kubectl plimsoll logs` shows why.
+	ReasonServerFailed = "ServerFailed"
+	// ReasonMajority : enough members hold each acknowledged write.
+	ReasonMajority = "Majority"
+	// ReasonNoMajority : too few members are in step; writes wait (required) or are held by fewer members (preferred).
+	ReasonNoMajority = "NoMajority"
+	// ReasonAsynchronous : the Database was asked not to wait for replicas.
+	ReasonAsynchronous = "Asynchronous"
+)

@@ -1,0 +1,261 @@
+package v1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Phase is a Database's state in one word, for people. Programs read the conditions.
+type Phase string
+
+const (
+	// PhasePending has not begun: something that it needs is missing.
+	PhasePending Phase = "Pending"
+	// PhaseCreating makes the first instance or clones the replicas of a new Database.
+	PhaseCreating Phase = "Creating"
+	// PhaseRunning has every instance that was asked for, ready.
+	PhaseRunning Phase = "Running"
+	// PhaseChanging serves while instances are added, removed, restarted or replaced.
+	PhaseChanging Phase = "Changing"
+	// PhaseDegraded serves with fewer instances than asked for.
+	PhaseDegraded Phase = "Degraded"
+	// PhaseDown has no primary that takes writes.
+	PhaseDown Phase = "Down"
+	// PhaseHibernated is stopped on purpose.
+	PhaseHibernated Phase = "Hibernated"
+	// PhaseDeleting goes away.
+	PhaseDeleting Phase = "Deleting"
+)
+
+// Role of an instance.
+type Role string
+
+const (
+	// RolePrimary takes writes.
+	RolePrimary Role = "primary"
+	// RoleReplica follows the primary.
+	RoleReplica Role = "replica"
+	// RoleUnknown is an instance that does not say.
+	RoleUnknown Role = "unknown"
+)
+
+// DatabaseStatus is what is.
+type DatabaseStatus struct {
+	// ObservedGeneration is the generation of the spec that this status answers.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Phase is the state in one word.
+	// +optional
+	Phase Phase `json:"phase,omitempty"`
+
+	// Conditions say how things are: Ready, Reconciling, Stalled, Durable.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// Ready is how many instances are ready of how many are wanted, as "2/3".
+	// +optional
+	Ready string `json:"ready,omitempty"`
+
+	// Replicas is how many instances there are.
+	// +optional
+	Replicas int32 `json:"replicas,omitempty"`
+
+	// ReadyReplicas is how many instances are ready.
+	// +optional
+	ReadyReplicas int32 `json:"readyReplicas,omitempty"`
+
+	// Selector matches the instances' pods, for the scale subresource.
+	// +optional
+	Selector string `json:"selector,omitempty"`
+
+	// Version of the server that the primary runs.
+	// +optional
+	Version string `json:"version,omitempty"`
+
+	// Leader is the instance that leads by the Lease.
+	// +optional
+	Leader string `json:"leader,omitempty"`
+
+	// Epoch is the number of the leadership; it only grows.
+	// +optional
+	Epoch int64 `json:"epoch,omitempty"`
+
+	// Voters are the members whose majority decides who leads.
+	// +optional
+	// +listType=set
+	Voters []string `json:"voters,omitempty"`
+
+	// Instances, by name.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Instances []InstanceStatus `json:"instances,omitempty"`
+
+	// Certificates and when they end.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Certificates []CertificateStatus `json:"certificates,omitempty"`
+
+	// Effective is what holds where the spec leaves a choice.
+	// +optional
+	Effective *EffectiveSpec `json:"effective,omitempty"`
+
+	// Requests are answers to the newest requests for a switchover or restart, newest first, at most ten.
+	// +optional
+	// +listType=map
+	// +listMapKey=id
+	Requests []RequestStatus `json:"requests,omitempty"`
+
+	// HandOvers are the newest changes of the leader, newest first, at most ten.
+	// +optional
+	// +listType=map
+	// +listMapKey=epoch
+	HandOvers []HandOver `json:"handOvers,omitempty"`
+}
+
+// InstanceStatus is one instance.
+type InstanceStatus struct {
+	// Name of the instance, its pod and its data volume.
+	Name string `json:"name"`
+
+	// Role that it plays.
+	// +optional
+	Role Role `json:"role,omitempty"`
+
+	// State of its server in a word: starting, running, cloning, stopped, fenced, failed or silent.
+	// +optional
+	State string `json:"state,omitempty"`
+
+	// Ready to serve.
+	// +optional
+	Ready bool `json:"ready,omitempty"`
+
+	// Voter counts in majorities.
+	// +optional
+	Voter bool `json:"voter,omitempty"`
+
+	// Node that its pod runs on.
+	// +optional
+	Node string `json:"node,omitempty"`
+
+	// Zone of that node.
+	// +optional
+	Zone string `json:"zone,omitempty"`
+
+	// Version of its server.
+	// +optional
+	Version string `json:"version,omitempty"`
+
+	// Position in the log that it has durably received, as the engine writes it.
+	// +optional
+	Position string `json:"position,omitempty"`
+
+	// LagBytes behind the leader. Absent if unknown.
+	// +optional
+	LagBytes *int64 `json:"lagBytes,omitempty"`
+
+	// RestartPending is set while a changed parameter waits for a restart.
+	// +optional
+	RestartPending bool `json:"restartPending,omitempty"`
+
+	// Message says what is wrong and what to do next.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// CertificateStatus is one certificate and its end.
+type CertificateStatus struct {
+	// Name of the certificate: ca, server, replication or manager.
+	Name string `json:"name"`
+
+	// NotAfter is when it ends.
+	NotAfter metav1.Time `json:"notAfter"`
+}
+
+// EffectiveSpec is what holds where the spec leaves a choice.
+type EffectiveSpec struct {
+	// Image that the instances run.
+	// +optional
+	Image string `json:"image,omitempty"`
+
+	// Synchronous mode.
+	// +optional
+	Synchronous SynchronousMode `json:"synchronous,omitempty"`
+
+	// StorageSize of the data volumes, growth included.
+	// +optional
+	StorageSize *resource.Quantity `json:"storageSize,omitempty"`
+
+	// RunAsUser of the pods; absent where the platform chooses.
+	// +optional
+	RunAsUser *int64 `json:"runAsUser,omitempty"`
+
+	// Parameters that Plimsoll sets by itself.
+	// +optional
+	Parameters map[string]string `json:"parameters,omitempty"`
+}
+
+// RequestState is how far a request is.
+type RequestState string
+
+const (
+	// RequestRunning is being carried out.
+	RequestRunning RequestState = "Running"
+	// RequestDone was carried out.
+	RequestDone RequestState = "Done"
+	// RequestFailed was not, and will not be.
+	RequestFailed RequestState = "Failed"
+	// RequestExpired was not carried out in time.
+	RequestExpired RequestState = "Expired"
+)
+
+// RequestStatus answers one request.
+type RequestStatus struct {
+	// ID of the request.
+	ID string `json:"id"`
+
+	// Kind of the request: switchover or restart.
+	Kind string `json:"kind"`
+
+	// Target instance, if one was named.
+	// +optional
+	Target string `json:"target,omitempty"`
+
+	// State of the request.
+	State RequestState `json:"state"`
+
+	// Message for people.
+	// +optional
+	Message string `json:"message,omitempty"`
+
+	// FinishedAt is when it ended.
+	// +optional
+	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
+}
+
+// HandOver is one change of the leader.
+type HandOver struct {
+	// Epoch that it began.
+	Epoch int64 `json:"epoch"`
+
+	// From is the old leader; empty for the first.
+	// +optional
+	From string `json:"from,omitempty"`
+
+	// To is the new leader.
+	To string `json:"to"`
+
+	// Cause in a word: bootstrap, switchover, released, expired.
+	Cause string `json:"cause"`
+
+	// At is when the new leader began to take writes.
+	At metav1.Time `json:"at"`
+
+	// DurationMillis from the loss of the old leader (or the request) to the new one's first write.
+	// +optional
+	DurationMillis int64 `json:"durationMillis,omitempty"`
+}

@@ -1,0 +1,35 @@
+package v1
+
+// Labels and annotations that Plimsoll writes or reads.
+const (
+	// LabelDatabase holds the Database's name on every object made for it.
+	LabelDatabase = "plimsoll.dev/database"
+	// LabelInstance holds the instance's name on its pod and volumes.
+	LabelInstance = "plimsoll.dev/instance"
+	// LabelRole holds the instance's role on its pod: primary or replica. The manager writes it, for people and for the -ro Service.
+	LabelRole = "plimsoll.dev/role"
+	// LabelRegion on a namespace is the default of spec.region.
+	LabelRegion = "plimsoll.dev/region"
+
+	// AnnotationSwitchover on a Database asks for a switchover: a Request as JSON.
+	AnnotationSwitchover = "plimsoll.dev/switchover"
+	// AnnotationRestart on a Database asks for a restart: a Request as JSON.
+	AnnotationRestart = "plimsoll.dev/restart"
+	// AnnotationFence on a Database lists instances to fence beside spec.maintenance.fenced, comma-separated.
+	AnnotationFence = "plimsoll.dev/fence"
+
+	// AnnotationLeadership on the Lease holds the record of the leadership as JSON.
+	AnnotationLeadership = "plimsoll.dev/leadership"
+	// AnnotationBootstrap on the Lease of a new Database names the one member that may initialise it.
+	AnnotationBootstrap = "plimsoll.dev/bootstrap"
+)
+
+// Request is what the annotations AnnotationSwitchover and AnnotationRestart hold, as JSON.
+type Request struct {
+	// ID of the request, unique in its Database; the answer in status.requests carries it.
+	ID string `json:"id"`
+	// Target instance; empty leaves the choice to the operator (switchover) or means all (restart).
+	Target string `json:"target,omitempty"`
+	// Expires in RFC 3339; a request that was not begun by then is answered Expired.
+	Expires string `json:"expires"`
+}

@@ -1,0 +1,62 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+)
+
+// Aim is what the manager publishes to one agent. It is level-triggered: the agent converges to the newest, keeps it on its
+// volume, and ignores one whose Epoch is older than the newest that it has seen.
+type Aim struct {
+	// UID, Namespace and Database that it is for.
+	UID       string `json:"uid"`
+	Namespace string `json:"namespace"`
+	Database  string `json:"database"`
+	// Member that it is for.
+	Member string `json:"member"`
+	// Epoch that it was decided on.
+	Epoch int64 `json:"epoch"`
+	// Members that should exist, with this one.
+	Members []Peer `json:"members"`
+	// Bootstrap names the member that may initialise a Database that never had a leader.
+	Bootstrap string       `json:"bootstrap,omitempty"`
+	Init      DatabaseInit `json:"init"`
+	// Synchronous mode: required, preferred or off.
+	Synchronous string `json:"synchronous"`
+	// Files of configuration for this member.
+	Files map[string]string `json:"files"`
+	// Accounts of the database.
+	Accounts []Account `json:"accounts,omitempty"`
+	// Stop the server and keep it stopped (fenced or hibernated).
+	Stop bool `json:"stop,omitempty"`
+	// Restart is a token: the agent restarts its server once for each new value.
+	Restart string `json:"restart,omitempty"`
+	// Switchover that the leader should carry out.
+	Switchover *Switchover `json:"switchover,omitempty"`
+}
+
+// Peer is a member and the address of its pod.
+type Peer struct {
+	Name    string `json:"name"`
+	Address string `json:"address"`
+}
+
+// Switchover is a planned hand-over. Expires is Unix milliseconds; it is not begun later. An empty Target leaves the choice to
+// the leader.
+type Switchover struct {
+	ID      string `json:"id"`
+	Target  string `json:"target,omitempty"`
+	Expires int64  `json:"expires"`
+}
+
+// Revision is a hash of the aim's content, the same for the same content.
+func (a Aim) Revision() (string, error) {
+	raw, err := json.Marshal(a)
+	if err != nil {
+		return "", fmt.Errorf("encode aim for %s: %w", a.Member, err)
+	}
+	sum := sha256.Sum256(raw)
+	return hex.EncodeToString(sum[:8]), nil
+}

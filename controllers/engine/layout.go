@@ -1,0 +1,36 @@
+package engine
+
+// The layout of a database pod: what the manager mounts and the agent finds. Every path is inside the container.
+const (
+	// BinDir holds the agent's binary, copied by the init container.
+	BinDir = "/plimsoll/bin"
+	// EtcDir holds the passwd and group files that the init container writes.
+	EtcDir = "/plimsoll/etc"
+	// RunDir is a memory-backed volume for sockets and temporary files.
+	RunDir = "/run/plimsoll"
+	// DataDir is the data volume; the engine's directory is below it, beside the agent's.
+	DataDir = "/var/lib/plimsoll/data"
+	// WALDir is the volume of the write-ahead log, where there is one.
+	WALDir = "/var/lib/plimsoll/wal"
+	// StateDir is the agent's own directory on the data volume.
+	StateDir = DataDir + "/plimsoll"
+	// MemberTLSDir holds ca.crt, tls.crt and tls.key by which members and the manager know each other (always Plimsoll's own CA).
+	MemberTLSDir = "/etc/plimsoll/member"
+	// ServerTLSDir holds tls.crt, tls.key and ca.crt of the server for its clients.
+	ServerTLSDir = "/etc/plimsoll/server"
+
+	// AgentPort serves members and the manager by mTLS.
+	AgentPort = 7470
+	// HealthPort answers the kubelet's probes in plain HTTP: /livez, /readyz, /startupz.
+	HealthPort = 7471
+)
+
+// Environment of the agent's container.
+const (
+	// EnvNamespace, EnvDatabase, EnvUID, EnvInstance and EnvEngine say whom the agent serves.
+	EnvNamespace = "PLIMSOLL_NAMESPACE"
+	EnvDatabase  = "PLIMSOLL_DATABASE"
+	EnvUID       = "PLIMSOLL_UID"
+	EnvInstance  = "PLIMSOLL_INSTANCE"
+	EnvEngine    = "PLIMSOLL_ENGINE"
+)
