@@ -2,8 +2,6 @@
 package desired
 
 import (
-	"fmt"
-
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -45,22 +43,3 @@ type Connection struct {
 	// Authority is the PEM bundle that the server's certificate verifies against.
 	Authority []byte
 }
-
-// InstanceName is the name of an instance, its pod and its data claim.
-func InstanceName(database string, ordinal int32) string {
-	return fmt.Sprintf("%s-%d", database, ordinal)
-}
-
-// Names of the objects of a Database.
-func WriteServiceName(database string) string   { return database + "-rw" }
-func ReplicaServiceName(database string) string { return database + "-ro" }
-func ReadServiceName(database string) string    { return database + "-r" }
-func MembersServiceName(database string) string { return database + "-members" }
-func EndpointSliceName(database string) string  { return WriteServiceName(database) }
-func LeaseName(database string) string          { return database }
-func AgentName(database string) string          { return database + "-agent" }
-func ConnectionName(database string) string     { return database + "-app" }
-func AuthorityName(database string) string      { return database + "-ca" }
-func ServerName(database string) string         { return database + "-server" }
-func MemberName(instance string) string         { return instance + "-member" }
-func WALClaimName(instance string) string       { return instance + "-wal" }
