@@ -3,6 +3,7 @@ package database
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -145,8 +146,8 @@ func (s Seen) failures() int64 {
 
 // zones remembers the zones of nodes: they hardly change, and a watch of all nodes would cost every cluster.
 type zones struct {
+	mu    sync.Mutex
 	known map[string]zone
-	lock  chan struct{}
 }
 
 type zone struct {
@@ -154,33 +155,39 @@ type zone struct {
 	at   time.Time
 }
 
-func newZones() *zones { return &zones{known: map[string]zone{}, lock: make(chan struct{}, 1)} }
+func newZones() *zones { return &zones{known: map[string]zone{}} }
 
 func (z *zones) of(ctx context.Context, live client.Reader, node string, now time.Time) (string, bool) {
 	if node == "" {
 		return "", false
 	}
-	select {
-	case z.lock <- struct{}{}:
-	case <-ctx.Done():
-		return "", false
+	z.mu.Lock()
+	seen, ok := z.known[node]
+	z.mu.Unlock()
+	if !ok || now.Sub(seen.at) >= zonesFor {
+		seen = zone{name: readZone(ctx, live, node), at: now}
+		z.keep(node, seen)
 	}
-	defer func() { <-z.lock }()
-	if seen, ok := z.known[node]; ok && now.Sub(seen.at) < zonesFor {
-		return seen.name, seen.name != ""
+	return seen.name, seen.name != ""
+}
+
+func (z *zones) keep(node string, seen zone) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if len(z.known) >= maxZones {
+		clear(z.known) // a bound, not a policy: the next passes fill it again
 	}
-	meta := &metav1.PartialObjectMetadata{}
-	meta.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+	z.known[node] = seen
+}
+
+// readZone of a node. It is only for people and dashboards: a node that cannot be read has none, and is asked again after an hour.
+func readZone(ctx context.Context, live client.Reader, node string) string {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if len(z.known) >= maxZones {
-		clear(z.known) // a bound, not a cache policy: the next passes fill it again
-	}
-	// A zone is only for people and dashboards; a node that cannot be read has none, and is asked for again after an hour.
+	meta := &metav1.PartialObjectMetadata{}
+	meta.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
 	if err := live.Get(ctx, types.NamespacedName{Name: node}, meta); err != nil {
-		z.known[node] = zone{at: now}
-		return "", false
+		return ""
 	}
-	z.known[node] = zone{name: meta.Labels[corev1.LabelTopologyZone], at: now}
-	return z.known[node].name, z.known[node].name != ""
+	return meta.Labels[corev1.LabelTopologyZone]
 }

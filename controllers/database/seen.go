@@ -33,6 +33,8 @@ type Seen struct {
 	Zones map[string]string
 	// Secrets as they were last read.
 	Secrets Secrets
+	// Asked are the restarts that were last published, by instance: one that is not done yet stays asked for.
+	Asked map[string]string
 }
 
 // Leadership is who leads, by the newest word of the Lease and of the members.
