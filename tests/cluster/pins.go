@@ -86,3 +86,14 @@ func (p pin) command(out string) []string {
 	}
 	return append(args, "-o", out, p.Package)
 }
+
+// allBinaries names everything that a cluster needs in the cache.
+func allBinaries() []string {
+	names := []string{"cluster-relay", "cluster-pause"}
+	for _, p := range pins() {
+		if !strings.HasPrefix(p.Name, "csi-") { // until the driver is there
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
