@@ -43,7 +43,7 @@ func Build(ctx context.Context, o BuildOptions) error {
 	}
 	defer unlock()
 	for _, p := range pins() {
-		if (o.API && !p.API) || strings.HasPrefix(p.Name, "csi-") {
+		if o.API && !p.API {
 			continue
 		}
 		if err := b.build(ctx, p); err != nil {
@@ -156,6 +156,7 @@ func (b builder) buildOwn(ctx context.Context) error {
 	own := []struct{ name, dir, pkg string }{
 		{"cluster-relay", ".", "./cmd/cluster-relay"},
 		{"cluster-pause", ".", "./cmd/cluster-pause"},
+		{"plimsoll-csi", "csi", "."},
 	}
 	for _, o := range own {
 		if err := b.run(ctx, filepath.Join(b.room, o.dir), b.bin, []string{"build", "-ldflags", "-s -w", "-o", filepath.Join(b.bin, o.name), o.pkg}); err != nil {

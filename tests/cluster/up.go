@@ -204,7 +204,7 @@ func (c *Cluster) registerNodes(ctx context.Context) error {
 
 // addOns starts what runs as pods and waits for all that pods need.
 func (c *Cluster) addOns(ctx context.Context, step func(string, ...any)) error {
-	for name, data := range map[string]any{"coredns.yaml": map[string]string{"Version": coreDNSVersion[1:]}, "kube-router.yaml": nil} {
+	for name, data := range map[string]any{"coredns.yaml": map[string]string{"Version": coreDNSVersion[1:]}, "kube-router.yaml": nil, "csi.yaml": nil} {
 		text, err := render(name, data)
 		if err != nil {
 			return err
@@ -212,6 +212,9 @@ func (c *Cluster) addOns(ctx context.Context, step func(string, ...any)) error {
 		if err := c.Apply(ctx, string(text)); err != nil {
 			return err
 		}
+	}
+	if err := c.startResizer(); err != nil {
+		return err
 	}
 	if err := c.waitCSI(ctx); err != nil {
 		return err
