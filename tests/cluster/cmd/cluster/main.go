@@ -21,13 +21,13 @@ type command struct {
 }
 
 func commands() []command {
-	return []command{
+	return append([]command{
 		{"build", "[--api]", "build the pinned binaries into the cache (--api: only what cluster.StartAPI needs)", build},
 		{"up", "[--nodes 3]", "start the cluster, building and installing what is missing", up},
 		{"down", "[--fresh|--purge]", "end it (--fresh: forget etcd and disks; --purge: forget all but binaries and images)", down},
 		{"exec", "NODE -- COMMAND...", "run a command as a process of a node", execOnNode},
 		{"in-control", "-- COMMAND...", "run a command inside the control plane's network", execInControl},
-	}
+	}, faults()...)
 }
 
 var errUsage = errors.New("usage")
