@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 )
 
 const (
@@ -20,7 +19,7 @@ const (
 	stuckPass = 3 * time.Minute
 	// staleCache is when a cache that does not show our own write counts as stuck.
 	staleCache = time.Minute
-	// maxExpected bounds the writes that the caches are checked for.
+	// maxExpected bounds the writes that the cache is checked for.
 	maxExpected = 1024
 )
 
@@ -32,50 +31,41 @@ type Health struct {
 
 	mu       sync.Mutex
 	passes   map[types.NamespacedName]time.Time
-	expected map[expectedKey]expectation
+	expected map[types.NamespacedName]expectation
 }
 
-type expectedKey struct {
-	kind schema.GroupVersionKind
-	name types.NamespacedName
-}
-
+// expectation is a write to a Database: its cached version should soon be another one than it was before.
 type expectation struct {
-	version uint64
-	uid     types.UID
-	at      time.Time
+	before string
+	at     time.Time
 }
 
 // NewHealth returns a Health that reads from the manager's cache.
 func NewHealth(read client.Reader, now func() time.Time) *Health {
-	return &Health{now: now, read: read, passes: map[types.NamespacedName]time.Time{}, expected: map[expectedKey]expectation{}}
+	return &Health{now: now, read: read, passes: map[types.NamespacedName]time.Time{}, expected: map[types.NamespacedName]expectation{}}
 }
 
 // pass notes the beginning of a pass and returns what notes its end.
-func (h *Health) pass(name types.NamespacedName) func() {
+func (h *Health) pass(key types.NamespacedName) func() {
 	h.mu.Lock()
-	h.passes[name] = h.now()
+	h.passes[key] = h.now()
 	h.mu.Unlock()
 	return func() {
 		h.mu.Lock()
-		delete(h.passes, name)
+		delete(h.passes, key)
 		h.mu.Unlock()
 	}
 }
 
-// wrote notes a write that the cache of its kind should show soon.
-func (h *Health) wrote(kind schema.GroupVersionKind, obj client.Object) {
-	version, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64)
-	if err != nil {
-		return // a resource version is the server's own business where it is no number
-	}
+// wrote notes that a Database was changed which was seen in this version.
+func (h *Health) wrote(seen *v1.Database) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	key := expectedKey{kind, client.ObjectKeyFromObject(obj)}
-	if _, known := h.expected[key]; !known && len(h.expected) >= maxExpected {
-		return // the ones that are there tell enough
+	key := client.ObjectKeyFromObject(seen)
+	if old, known := h.expected[key]; known && old.before == seen.ResourceVersion || !known && len(h.expected) >= maxExpected {
+		return // the first of several writes on one version counts; at the bound, those that are there tell enough
 	}
-	h.expected[key] = expectation{version: version, uid: obj.GetUID(), at: h.now()}
+	h.expected[key] = expectation{before: seen.ResourceVersion, at: h.now()}
 }
 
 // Check is the readiness check.
@@ -86,9 +76,9 @@ func (h *Health) Check(request *http.Request) error {
 func (h *Health) stuck() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for name, began := range h.passes {
+	for key, began := range h.passes {
 		if h.now().Sub(began) > stuckPass {
-			return fmt.Errorf("the reconcile of Database %s does not end", name)
+			return fmt.Errorf("the reconcile of Database %s does not end", key)
 		}
 	}
 	return nil
@@ -96,7 +86,7 @@ func (h *Health) stuck() error {
 
 func (h *Health) stale(ctx context.Context) error {
 	h.mu.Lock()
-	due := map[expectedKey]expectation{}
+	due := map[types.NamespacedName]expectation{}
 	for key, want := range h.expected {
 		if h.now().Sub(want.at) > staleCache {
 			due[key] = want
@@ -107,8 +97,9 @@ func (h *Health) stale(ctx context.Context) error {
 	defer cancel()
 	var problem error
 	for key, want := range due {
-		if behind, known := h.behind(ctx, key, want); known && behind {
-			problem = fmt.Errorf("the cache of %s does not show a write of %s ago", key.kind.Kind, staleCache)
+		var got v1.Database
+		if err := h.read.Get(ctx, key, &got); err == nil && got.ResourceVersion == want.before {
+			problem = fmt.Errorf("the cache does not show a write to Database %s after %s", key, staleCache)
 			continue
 		}
 		h.mu.Lock()
@@ -118,18 +109,4 @@ func (h *Health) stale(ctx context.Context) error {
 		h.mu.Unlock()
 	}
 	return problem
-}
-
-// behind says whether the cache shows an older state than was written. An object that is gone tells nothing.
-func (h *Health) behind(ctx context.Context, key expectedKey, want expectation) (behind, known bool) {
-	got := &metav1.PartialObjectMetadata{}
-	got.SetGroupVersionKind(key.kind)
-	if err := h.read.Get(ctx, key.name, got); err != nil || got.UID != want.uid {
-		return false, false
-	}
-	version, err := strconv.ParseUint(got.ResourceVersion, 10, 64)
-	if err != nil {
-		return false, false
-	}
-	return version < want.version, true
 }

@@ -21,6 +21,7 @@ type Metrics struct {
 	durations  *prometheus.HistogramVec
 	handOvers  *prometheus.CounterVec
 	handTimes  *prometheus.HistogramVec
+	aims       *prometheus.CounterVec
 	reports    *Reports
 
 	mu    sync.Mutex
@@ -46,8 +47,11 @@ func NewMetrics(registry prometheus.Registerer, reports *Reports) (*Metrics, err
 			Name: "plimsoll_hand_over_duration_seconds", Help: "Time from the loss of the old leader, or the request, to the new leader's first write, by cause.",
 			Buckets: []float64{.1, .25, .5, .75, 1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 60, 120},
 		}, []string{"cause"}),
+		aims: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "plimsoll_aims_total", Help: "Aims published to agents by result (ok or error).",
+		}, []string{"result"}),
 	}
-	for _, c := range []prometheus.Collector{m.reconciles, m.durations, m.handOvers, m.handTimes, shownCollector{m}} {
+	for _, c := range []prometheus.Collector{m.reconciles, m.durations, m.handOvers, m.handTimes, m.aims, shownCollector{m}} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}
@@ -65,6 +69,15 @@ func (m *Metrics) reconciled(phase v1.Phase, err error, took time.Duration) {
 	}
 	m.reconciles.WithLabelValues("Database", string(phase), result).Inc()
 	m.durations.WithLabelValues("Database", string(phase)).Observe(took.Seconds())
+}
+
+// published counts an aim by what came of it.
+func (m *Metrics) published(err error) {
+	if err != nil {
+		m.aims.WithLabelValues("error").Inc()
+		return
+	}
+	m.aims.WithLabelValues("ok").Inc()
 }
 
 // told keeps a Database's newest status to show, and counts the hand-overs that it did not have before.

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -49,6 +49,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (See
 			s.Zones[pod.Spec.NodeName] = zone
 		}
 	}
+	s.Asked = r.asked.open(key, s.Heard)
 	if d.DeletionTimestamp != nil {
 		return s, nil
 	}
@@ -60,6 +61,7 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	r.reports.Forget(key)
 	r.metrics.forget(key)
 	r.vault.forget(key)
+	r.asked.forget(key)
 }
 
 func (r *Reconciler) owned(ctx context.Context, d *v1.Database) (map[string]*corev1.Pod, map[string]*corev1.PersistentVolumeClaim, error) {

@@ -38,6 +38,8 @@ type Secrets struct {
 	Owner, Password string
 	// Verifier of the password.
 	Verifier string
+	// Connection is the data of the Secret that clients read.
+	Connection map[string][]byte
 	// SQL to run in a new database.
 	SQL []string
 	// Problem says why they cannot be used; nil if they can.
@@ -79,7 +81,7 @@ type rawSecrets struct {
 
 // interpret makes sense of Secrets that were read. It is pure.
 func interpret(d *v1.Database, raw rawSecrets, now time.Time) Secrets {
-	s := Secrets{ReadAt: now, Owner: ownerName(d)}
+	s := Secrets{ReadAt: now, Owner: ownerName(d), Connection: raw.app.data}
 	if s.Problem = conflicts(d, raw); s.Problem != nil {
 		return s
 	}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -141,7 +141,9 @@ func sortedKeys[V any](m map[string]V) []string {
 }
 
 // podReady is the kubelet's word.
-func podReady(pod *corev1.Pod) bool { return podCondition(pod, corev1.PodReady).Status == corev1.ConditionTrue }
+func podReady(pod *corev1.Pod) bool {
+	return podCondition(pod, corev1.PodReady).Status == corev1.ConditionTrue
+}
 
 func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) corev1.PodCondition {
 	if pod == nil {

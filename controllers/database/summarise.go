@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -105,7 +106,7 @@ func waitsFor(s Seen, name string) string {
 	if pod.DeletionTimestamp != nil {
 		return "its old pod is ending"
 	}
-	if c := podCondition(pod, "PodScheduled"); c.Status == metav1ConditionFalse {
+	if c := podCondition(pod, corev1.PodScheduled); c.Status == corev1.ConditionFalse {
 		return c.Message
 	}
 	if image, message, bad := imageProblem(pod); bad {
@@ -113,9 +114,6 @@ func waitsFor(s Seen, name string) string {
 	}
 	return ""
 }
-
-// metav1ConditionFalse spells a pod condition's status.
-const metav1ConditionFalse = "False"
 
 // handOvers adds what the leaders report to what is known, newest first.
 func handOvers(known []v1.HandOver, s Seen) []v1.HandOver {
