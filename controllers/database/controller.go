@@ -46,6 +46,7 @@ type Options struct {
 	Read, Live client.Reader
 	Writer     Writer
 	Agents     Agents
+	Vault      *Vault
 	Reports    *Reports
 	Metrics    *Metrics
 	Health     *Health
@@ -70,7 +71,7 @@ type Reconciler struct {
 	policy     certificate.Policy
 	around     Surroundings
 
-	vault *vault
+	vault *Vault
 	zones *zones
 	asked *asked
 }
@@ -80,7 +81,7 @@ func New(o Options) *Reconciler {
 	r := &Reconciler{
 		read: o.Read, live: o.Live, writer: o.Writer, agents: o.Agents, reports: o.Reports, metrics: o.Metrics, health: o.Health,
 		events: o.Events, now: o.Now, policy: o.Policy, around: o.Surroundings,
-		zones: newZones(), asked: newAsked(), vault: newVault(o.Live),
+		zones: newZones(), asked: newAsked(), vault: o.Vault,
 	}
 	return r
 }

@@ -27,9 +27,9 @@ const (
 	maxHint = time.Minute
 )
 
-// vault keeps what the Secrets of each Database said. There is no watch of Secrets: the manager has no right to list them, and an
+// Vault keeps what the Secrets of each Database said. There is no watch of Secrets: the manager has no right to list them, and an
 // idle Database costs the API server nothing. They are read by name when something hints that they changed.
-type vault struct {
+type Vault struct {
 	live client.Reader
 
 	mu   sync.Mutex
@@ -45,12 +45,13 @@ type holding struct {
 	stale  bool
 }
 
-func newVault(live client.Reader) *vault {
-	return &vault{live: live, held: map[types.NamespacedName]*holding{}}
+// NewVault returns a Vault that reads by name from live, which must be no cache.
+func NewVault(live client.Reader) *Vault {
+	return &Vault{live: live, held: map[types.NamespacedName]*holding{}}
 }
 
 // secrets of a Database, read again if they may have changed. Failures is the sum of refused logins that its agents report.
-func (v *vault) secrets(ctx context.Context, d *v1.Database, instances []string, failures int64, now time.Time) (Secrets, error) {
+func (v *Vault) secrets(ctx context.Context, d *v1.Database, instances []string, failures int64, now time.Time) (Secrets, error) {
 	key := client.ObjectKeyFromObject(d)
 	refs := refsOf(d, instances)
 	v.mu.Lock()
@@ -70,7 +71,7 @@ func (v *vault) secrets(ctx context.Context, d *v1.Database, instances []string,
 }
 
 // due says whether the Secrets have to be read again.
-func (v *vault) due(h *holding, refs string, failures int64, now time.Time) bool {
+func (v *Vault) due(h *holding, refs string, failures int64, now time.Time) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	age := now.Sub(h.secrets.ReadAt)
@@ -85,7 +86,7 @@ func (v *vault) due(h *holding, refs string, failures int64, now time.Time) bool
 }
 
 // lookAgain is when refused logins or a problem have to be looked into next; 0 if there are none.
-func (v *vault) lookAgain(key types.NamespacedName, failures int64, now time.Time) time.Duration {
+func (v *Vault) lookAgain(key types.NamespacedName, failures int64, now time.Time) time.Duration {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	h := v.held[key]
@@ -101,7 +102,7 @@ func (v *vault) lookAgain(key types.NamespacedName, failures int64, now time.Tim
 	return 0
 }
 
-func (v *vault) keep(key types.NamespacedName, uid types.UID, s Secrets) {
+func (v *Vault) keep(key types.NamespacedName, uid types.UID, s Secrets) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	old := v.held[key]
@@ -117,7 +118,7 @@ func (v *vault) keep(key types.NamespacedName, uid types.UID, s Secrets) {
 }
 
 // wrote replaces what is held by what the manager itself has just written.
-func (v *vault) wrote(key types.NamespacedName, change func(*Secrets)) {
+func (v *Vault) wrote(key types.NamespacedName, change func(*Secrets)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if h := v.held[key]; h != nil {
@@ -128,7 +129,7 @@ func (v *vault) wrote(key types.NamespacedName, change func(*Secrets)) {
 }
 
 // doubt makes the next pass read the Secrets again, after a write whose outcome is not known.
-func (v *vault) doubt(key types.NamespacedName) {
+func (v *Vault) doubt(key types.NamespacedName) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if h := v.held[key]; h != nil {
@@ -138,7 +139,7 @@ func (v *vault) doubt(key types.NamespacedName) {
 	}
 }
 
-func (v *vault) forget(key types.NamespacedName) {
+func (v *Vault) forget(key types.NamespacedName) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	delete(v.held, key)
@@ -157,7 +158,7 @@ func refsOf(d *v1.Database, instances []string) string {
 	return strings.Join(refs, "\x00")
 }
 
-func (v *vault) read(ctx context.Context, d *v1.Database, instances []string) (rawSecrets, error) {
+func (v *Vault) read(ctx context.Context, d *v1.Database, instances []string) (rawSecrets, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	raw := rawSecrets{members: map[string]rawSecret{}}
@@ -192,7 +193,7 @@ func (v *vault) read(ctx context.Context, d *v1.Database, instances []string) (r
 	return raw, nil
 }
 
-func (v *vault) secret(ctx context.Context, namespace, name string) (rawSecret, error) {
+func (v *Vault) secret(ctx context.Context, namespace, name string) (rawSecret, error) {
 	var s corev1.Secret
 	err := v.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, &s)
 	switch {
@@ -204,7 +205,7 @@ func (v *vault) secret(ctx context.Context, namespace, name string) (rawSecret, 
 	return rawSecret{found: true, owners: s.OwnerReferences, data: s.Data}, nil
 }
 
-func (v *vault) source(ctx context.Context, namespace string, source v1.SQLSource) (rawSecret, error) {
+func (v *Vault) source(ctx context.Context, namespace string, source v1.SQLSource) (rawSecret, error) {
 	kind, ref := sourceOf(source)
 	if kind == "Secret" {
 		return v.secret(ctx, namespace, ref.Name)
@@ -225,7 +226,7 @@ func (v *vault) source(ctx context.Context, namespace string, source v1.SQLSourc
 }
 
 // clientCertificate is the manager's own for a Database's agents, issued in memory and kept until it is due.
-func (v *vault) clientCertificate(key types.NamespacedName, issue func(certificate.Material, certificate.Pair) (certificate.Pair, error)) (certificate.Pair, []byte, error) {
+func (v *Vault) clientCertificate(key types.NamespacedName, issue func(certificate.Material, certificate.Pair) (certificate.Pair, error)) (certificate.Pair, []byte, error) {
 	v.mu.Lock()
 	h := v.held[key]
 	v.mu.Unlock()
