@@ -16,7 +16,7 @@ import (
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 )
 
-// +kubebuilder:webhook:path=/mutate-plimsoll-dev-v1-database,mutating=true,failurePolicy=ignore,matchPolicy=Equivalent,sideEffects=None,reinvocationPolicy=Never,timeoutSeconds=3,groups=plimsoll.dev,resources=databases,verbs=create,versions=v1,name=databases.default.plimsoll.dev,admissionReviewVersions=v1
+// +kubebuilder:webhook:path=/mutate-plimsoll-dev-v1-database,mutating=true,failurePolicy=ignore,matchPolicy=Equivalent,sideEffects=None,reinvocationPolicy=Never,timeoutSeconds=3,groups=plimsoll.dev,resources=databases,verbs=create,versions=v1,name=databases.default.plimsoll.dev,admissionReviewVersions=v1,serviceName=plimsoll-webhook,serviceNamespace=plimsoll-system
 
 // regions fills spec.region of a new Database from its namespace's label. It writes no other field, and never again after
 // creation, so that a GitOps tool has nothing to fight over. The patch is made by hand: one computed from a decoded Database

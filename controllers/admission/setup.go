@@ -2,6 +2,9 @@
 //
 // The validating webhook may fail open: the schema holds every rule whose breach would be dangerous, and the reconciler asks
 // policy again before it acts. So a dead operator keeps nobody from deleting a Database or from scaling it.
+//
+// +kubebuilder:webhookconfiguration:mutating=false,name=plimsoll-validating
+// +kubebuilder:webhookconfiguration:mutating=true,name=plimsoll-mutating
 package admission
 
 import (

@@ -14,7 +14,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/policy"
 )
 
-// +kubebuilder:webhook:path=/validate-plimsoll-dev-v1-database,mutating=false,failurePolicy=ignore,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=3,groups=plimsoll.dev,resources=databases,verbs=create;update;delete,versions=v1,name=databases.validate.plimsoll.dev,admissionReviewVersions=v1
+// +kubebuilder:webhook:path=/validate-plimsoll-dev-v1-database,mutating=false,failurePolicy=ignore,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=3,groups=plimsoll.dev,resources=databases,verbs=create;update;delete,versions=v1,name=databases.validate.plimsoll.dev,admissionReviewVersions=v1,serviceName=plimsoll-webhook,serviceNamespace=plimsoll-system
 
 // validator asks policy about each Database that is created, changed or deleted.
 type validator struct {

@@ -71,33 +71,39 @@ type kubeStore struct {
 	client  client.Client
 	secret  client.ObjectKey
 	targets []target
+	// found is the Secret as load read it last.
+	found *corev1.Secret
 	// seen are the versions of targets that were found, or made, right, with the bundle: nothing to do until either changes.
 	seen map[string]string
 }
 
 func (s *kubeStore) load(ctx context.Context) (map[string][]byte, string, error) {
-	found := &corev1.Secret{}
-	err := s.client.Get(ctx, s.secret, found)
+	s.found = &corev1.Secret{}
+	err := s.client.Get(ctx, s.secret, s.found)
 	if apierrors.IsNotFound(err) {
 		return nil, "", nil
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("read Secret %s with the webhooks' certificate: %w", s.secret, err)
 	}
-	return found.Data, found.ResourceVersion, nil
+	return s.found.Data, s.found.ResourceVersion, nil
 }
 
+// save patches what was read rather than replacing it: the manager has no right to update Secrets, only to patch them.
 func (s *kubeStore) save(ctx context.Context, data map[string][]byte, version string) error {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: s.secret.Namespace, Name: s.secret.Name, ResourceVersion: version,
+			Namespace: s.secret.Namespace, Name: s.secret.Name,
 			Labels: map[string]string{"app.kubernetes.io/name": "plimsoll", "app.kubernetes.io/managed-by": "plimsoll-operator"},
 		},
 		Type: corev1.SecretTypeTLS, Data: data,
 	}
-	write := func() error { return s.client.Update(ctx, secret, client.FieldOwner(owner)) }
-	if version == "" {
-		write = func() error { return s.client.Create(ctx, secret, client.FieldOwner(owner)) }
+	write := func() error { return s.client.Create(ctx, secret, client.FieldOwner(owner)) }
+	if version != "" {
+		secret = s.found.DeepCopy()
+		secret.Data = data
+		patch := client.MergeFromWithOptions(s.found, client.MergeFromWithOptimisticLock{})
+		write = func() error { return s.client.Patch(ctx, secret, patch, client.FieldOwner(owner)) }
 	}
 	err := write()
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
