@@ -21,6 +21,9 @@ CACHE := $(or $(PLIMSOLL_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/plimsoll)
 TOOLS := $(CACHE)/tools
 BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=v$(VERSION)"
 
+# run NAME builds a program of tests/ and becomes it, so that signals reach it (those to `go run` do not).
+run = @go build -buildvcs=false -o $(CACHE)/run/$(1) ./tests/$(1) && exec $(CACHE)/run/$(1)
+
 # A tool's version is what its go.mod pins, so that a new pin is a new file.
 pin = $(shell awk '$$1 == "$(2)" && NF > 1 {print $$2; exit}' tools/$(1)go.mod)
 CONTROLLER_GEN := $(TOOLS)/controller-gen-$(call pin,,sigs.k8s.io/controller-tools)
@@ -35,13 +38,13 @@ help: ## Show this list.
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' Makefile
 
 demo: ## Run a three-replica PostgreSQL on a local three-node Kubernetes (CLUSTER=current IMG=...: on your own cluster).
-	@go run ./tests/demo up --cluster "$(or $(CLUSTER),local)" --image "$(IMG)" --namespace "$(NAMESPACE)"
+	$(call run,demo) up --cluster "$(or $(CLUSTER),local)" --image "$(IMG)" --namespace "$(NAMESPACE)"
 
 demo-down: ## Take the demo away and leave nothing.
-	@go run ./tests/demo down --cluster "$(or $(CLUSTER),local)" --image "$(IMG)" --namespace "$(NAMESPACE)"
+	$(call run,demo) down --cluster "$(or $(CLUSTER),local)" --image "$(IMG)" --namespace "$(NAMESPACE)"
 
 test: ## Run every check and test, on this machine, as CI does.
-	@go run ./tests/suite
+	$(call run,suite)
 
 ##@ Development
 .PHONY: manifests generate docs fmt vet lint lint-fix lint-config test-unit test-e2e verify bench bench-report
@@ -74,14 +77,14 @@ test-unit: ## Run the tests that need neither cluster nor root.
 	go test -race ./api/... ./controllers/... ./cmd/... ./tests/arrows/... ./tests/rights/... ./tests/summary/...
 
 test-e2e: ## Run the end-to-end tests alone on the local cluster (RUN=regexp selects).
-	@go run ./tests/suite --only e2e --run "$(RUN)"
+	$(call run,suite) --only e2e --run "$(RUN)"
 
 verify: manifests generate docs ## Regenerate everything and expect no change.
 	@git diff --exit-code -- api config docs || { echo "verify: generated files were out of date; commit the change above" >&2; exit 1; }
 	@test -z "$$(git status --porcelain -- api config docs)" || { git status --short -- api config docs; echo "verify: commit the new generated files" >&2; exit 1; }
 
 bench: ## Measure on the local cluster; writes docs/benchmarks/*.json.
-	@go run ./tests/suite --only bench --run "$(RUN)"
+	$(call run,suite) --only bench --run "$(RUN)"
 
 bench-report: ## Draw docs/benchmarks.md from docs/benchmarks/*.json.
 	@go run ./tests/bench/report docs/benchmarks > docs/benchmarks.md

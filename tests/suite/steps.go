@@ -67,7 +67,7 @@ func (w *workspace) packages(ctx context.Context, log io.Writer) error {
 
 func (w *workspace) buildTools(ctx context.Context, log io.Writer) error {
 	return errors.Join(
-		w.command(ctx, log, nil, "go", "build", "-o", w.tool(), "./tests/cluster/cmd/cluster"),
+		w.command(ctx, log, nil, "go", "build", "-buildvcs=false", "-o", w.tool(), "./tests/cluster/cmd/cluster"),
 		w.command(ctx, log, nil, "make", "controller-gen", "kustomize"),
 	)
 }
