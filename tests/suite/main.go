@@ -23,10 +23,11 @@ const limit = 85 * time.Minute
 func main() {
 	only := flag.String("only", "", "run these steps alone, comma-separated, with what they need")
 	tests := flag.String("run", "", "regular expression of the tests to run in these steps")
+	runs := flag.Int("runs", 20, "how many runs of each benchmark")
 	keep := flag.Bool("keep", false, "use a cluster that is up already, and leave it up")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	ok, err := run(ctx, *only, *tests, *keep)
+	ok, err := run(ctx, *only, workspace{tests: *tests, runs: *runs, keep: *keep})
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "suite:", err)
@@ -36,10 +37,10 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, only, tests string, keep bool) (bool, error) {
+func run(ctx context.Context, only string, asked workspace) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	w, err := newWorkspace(tests, keep)
+	w, err := newWorkspace(asked)
 	if err != nil {
 		return false, err
 	}
@@ -76,13 +77,14 @@ func say(start time.Time) func(string, ...any) {
 
 // workspace is where the steps work and what they hand on.
 type workspace struct {
-	root, cache, logs, tmp string
-	tests                  string // regular expression; empty for all
-	keep                   bool
-	startedCluster         bool
+	root, logs, tmp string
+	tests           string // regular expression; empty for all
+	runs            int    // of each benchmark
+	keep            bool
+	startedCluster  bool
 }
 
-func newWorkspace(tests string, keep bool) (*workspace, error) {
+func newWorkspace(asked workspace) (*workspace, error) {
 	cache, err := cluster.CacheDir()
 	if err != nil {
 		return nil, err
@@ -94,7 +96,8 @@ func newWorkspace(tests string, keep bool) (*workspace, error) {
 	if _, err := os.Stat(filepath.Join(root, "tests", "suite")); err != nil {
 		return nil, errors.New("call it from the root of the checkout: make test")
 	}
-	w := &workspace{root: root, cache: cache, logs: filepath.Join(cache, "logs", "suite"), tests: tests, keep: keep}
+	w := &asked
+	w.root, w.logs = root, filepath.Join(cache, "logs", "suite")
 	// Logs of an older run would be taken for this one's.
 	if err := errors.Join(os.RemoveAll(w.logs), os.MkdirAll(w.logs, 0o755)); err != nil {
 		return nil, fmt.Errorf("make the directory of logs: %w", err)

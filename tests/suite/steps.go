@@ -8,12 +8,16 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll-operator/tests/cluster"
 	"github.com/plimsoll-dev/plimsoll-operator/tests/install"
 )
+
+// endToEndLimit of the tests on the cluster, in all.
+const endToEndLimit = 30 * time.Minute
 
 // all the steps, in the order in which their results are told. Two chains run side by side, one for each core of a small
 // machine: the cluster's binaries and images are built while the checks and unit tests run.
@@ -43,8 +47,8 @@ func all(w *workspace) []step {
 
 		{name: "cluster", limit: 10 * minute, needs: []string{"image", "database images"}, do: w.up},
 		{name: "operator", limit: 5 * minute, needs: []string{"cluster"}, do: w.operator},
-		{name: "e2e", limit: 25 * minute, needs: []string{"operator"}, results: true, do: w.inside("tests/e2e")},
-		{name: "bench", limit: 60 * minute, needs: []string{"operator"}, after: []string{"e2e"}, results: true, do: w.inside("tests/bench")},
+		{name: "e2e", limit: endToEndLimit + 2*minute, needs: []string{"operator"}, results: true, do: w.endToEnd(nil, "-test.skip=^TestBench", "-test.run="+w.tests)},
+		{name: "bench", limit: endToEndLimit + 2*minute, needs: []string{"operator"}, after: []string{"e2e"}, results: true, do: w.endToEnd([]string{"PLIMSOLL_BENCH_RUNS=" + strconv.Itoa(w.runs)}, "-test.run=^TestBench"+w.tests)},
 	}
 }
 
@@ -121,7 +125,7 @@ func (w *workspace) tested(ctx context.Context, want func(tested) bool) ([]strin
 	var found []string
 	for line := range strings.Lines(list.String()) {
 		path, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if strings.HasPrefix(rest, "[][]") || strings.HasSuffix(path, "/tests/e2e") || strings.HasSuffix(path, "/tests/bench") {
+		if strings.HasPrefix(rest, "[][]") || strings.HasSuffix(path, "/tests/e2e") {
 			continue
 		}
 		if want(tested{path: path, needsAPI: strings.Contains(rest, "/tests/cluster") || strings.HasSuffix(path, "/tests/cluster")}) {
@@ -167,27 +171,24 @@ func (w *workspace) operator(ctx context.Context, log io.Writer) error {
 	return install.OnLocal(ctx, log, w.root, c)
 }
 
-// inside runs a package's tests as a program in the control plane's network, from which pods and Services can be reached. It is
-// built before: there is no way to the module proxy in there.
-func (w *workspace) inside(dir string) func(context.Context, io.Writer) error {
+// endToEnd runs tests/e2e as a program in the control plane's network, from which pods and Services can be reached. It is built
+// before: there is no way to the module proxy in there.
+func (w *workspace) endToEnd(env []string, flags ...string) func(context.Context, io.Writer) error {
 	return func(ctx context.Context, log io.Writer) error {
-		if _, err := os.Stat(filepath.Join(w.root, dir)); errors.Is(err, os.ErrNotExist) {
+		dir := filepath.Join(w.root, "tests", "e2e")
+		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 			return errNothingToDo
 		}
-		c, err := cluster.Open()
-		if err != nil {
+		binary := filepath.Join(w.tmp, "e2e.test")
+		if err := w.command(ctx, log, nil, "go", "test", "-c", "-race", "-o", binary, "./tests/e2e"); err != nil {
 			return err
 		}
-		binary := filepath.Join(w.tmp, filepath.Base(dir)+".test")
-		if err := w.command(ctx, log, nil, "go", "test", "-c", "-race", "-o", binary, "./"+dir); err != nil {
-			return err
-		}
-		args := []string{
-			"in-control", "--", "go", "tool", "test2json", "-t", "-p", dir, binary,
-			"-test.v=test2json", "-test.timeout=24m", "-test.run=" + w.tests,
-		}
-		env := []string{"KUBECONFIG=" + c.InsideKubeconfig(), "PLIMSOLL_CHECKOUT=" + w.root}
-		return w.command(ctx, log, env, w.tool(), args...)
+		args := append([]string{
+			"in-control", "--", "go", "tool", "test2json", "-t", "-p", "tests/e2e", binary, "-test.v=test2json", "-test.timeout=" + endToEndLimit.String(),
+		}, flags...)
+		inside := *w
+		inside.root = dir // as go test does
+		return inside.command(ctx, log, append(env, "PLIMSOLL_KUBECTL_PLUGIN="+filepath.Join(w.root, "bin", "kubectl-plimsoll")), w.tool(), args...)
 	}
 }
 
