@@ -22,6 +22,11 @@ const (
 	AnnotationLeadership = "plimsoll.dev/leadership"
 	// AnnotationBootstrap on the Lease of a new Database names the one member that may initialise it.
 	AnnotationBootstrap = "plimsoll.dev/bootstrap"
+	// AnnotationPodSpecHash on a pod is the hash of the spec that it was made from; another hash means that it is outdated.
+	AnnotationPodSpecHash = "plimsoll.dev/pod-spec-hash"
+	// AnnotationDatabaseUID on a claim is the UID of the Database that it was made for: it tells a volume that was retained from
+	// an earlier Database of the same name.
+	AnnotationDatabaseUID = "plimsoll.dev/database-uid"
 )
 
 // Request is what the annotations AnnotationSwitchover and AnnotationRestart hold, as JSON.
