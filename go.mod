@@ -1,0 +1,3 @@
+module github.com/plimsoll-dev/plimsoll-operator
+
+go 1.26.0
