@@ -16,7 +16,7 @@ type Promise struct {
 	Epoch     uint64 `json:"epoch"`     // highest granted or supported
 	Candidate string `json:"candidate"` // to whom
 	Lease     uint64 `json:"lease"`     // highest epoch known to have stood in the Lease; a lower one there was restored from a backup
-	Detached  bool   `json:"detached"`  // the fence: receive nothing from a leader below Epoch
+	Fenced    bool   `json:"fenced"`    // the manager's last word: this instance must not serve, also after a restart
 	Released  bool   `json:"released"`  // Candidate is this member and its leadership at Epoch is over
 }
 
