@@ -23,7 +23,7 @@ func (m *Machine) progressChange() {
 		return
 	}
 	switch {
-	case l.higher > l.epoch && m.holds():
+	case l.higher >= l.epoch && m.holds():
 		m.raise("a voter is promised to a higher epoch")
 	case !m.store.known,
 		m.aim.LeaseVersion != "" && m.aim.LeaseVersion != m.store.seen.ResourceVersion && m.aim.LeaseVersion != l.checked:

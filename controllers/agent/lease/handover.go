@@ -28,7 +28,7 @@ func (m *Machine) progressHandOver() {
 			m.stopForHandOver()
 			return
 		}
-		if heir == "" && !forced {
+		if heir == "" && !forced || !l.promoted {
 			return
 		}
 		*h = handOver{phase: PhasePreparing, id: id, heir: heir, forced: forced, aborted: h.aborted}
@@ -93,7 +93,9 @@ func (m *Machine) wantsHandOver() (id, heir string, forced bool) {
 	case s.ID != "" && s.ID != l.hand.aborted && s.ID != l.record.Switchover && s.Target != m.cfg.Self &&
 		m.now < s.Expires && m.fit(s.Target):
 		return s.ID, s.Target, false
-	case len(m.aim.Members) > 0 && !slices.Contains(m.aim.Members, m.cfg.Self) && m.now >= m.voter.handicapUntil:
+	case len(m.aim.Members) > 0 && !slices.Contains(m.aim.Members, m.cfg.Self) &&
+		m.now >= m.voter.handicapUntil && m.now >= m.line.Elected.Add(m.cfg.Handicap):
+		// Not at once: two members with aims of different age would pass it to and fro.
 		return unwanted, m.keepHeir(), false
 	}
 	return "", "", false

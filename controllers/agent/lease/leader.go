@@ -16,7 +16,7 @@ type leaderState struct {
 	nextRound Time
 	until     Time // claiming: give up; leading: be primary by then
 	promoted  bool
-	higher    uint64 // an epoch that a voter is promised to and that this leadership is below
+	higher    uint64 // an epoch at which a member is promised to another, not below this one's; zero when none
 	checked   string // the Lease version of the aim that was read for
 	change    change
 	mark      mark
@@ -159,7 +159,7 @@ func (m *Machine) grantAnswered(s sentRequest, a Answer) {
 	switch {
 	case a.OK && s.epoch == l.epoch:
 		l.grants[a.From] = max(l.grants[a.From], s.at)
-	case !a.OK && a.Promise > l.epoch:
+	case !a.OK && (a.Promise > l.epoch || a.Promise == l.epoch && a.To != m.cfg.Self):
 		l.higher = max(l.higher, a.Promise)
 	}
 }

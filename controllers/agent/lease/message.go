@@ -38,6 +38,7 @@ type Answer struct {
 	OK       bool     `json:"ok"`
 	Why      string   `json:"why,omitempty"`   // when not OK
 	Promise  uint64   `json:"promise"`         // highest epoch that the sender granted or supported
+	To       string   `json:"to,omitempty"`    // and whom
 	Position Position `json:"position"`        // support: final; else as last seen
 	Able     bool     `json:"able,omitempty"`  // the sender could lead now; others step aside only for such a one
 	HasData  bool     `json:"data,omitempty"`  // the sender holds a database
@@ -95,7 +96,7 @@ func (a Answer) Validate() error {
 		return fmt.Errorf("answer: bad sender %q", a.From)
 	case a.Promise > maxEpoch || a.Epoch > maxEpoch:
 		return fmt.Errorf("answer of %s: epoch is out of bounds", a.From)
-	case len(a.Database) > maxName || len(a.Why) > maxText || len(a.Position.Text) > maxText:
+	case len(a.Database) > maxName || len(a.Why) > maxText || len(a.To) > maxName || len(a.Leader) > maxName || len(a.Position.Text) > maxText:
 		return fmt.Errorf("answer of %s: a field is too long", a.From)
 	}
 	return nil

@@ -85,7 +85,7 @@ const (
 	RoleNone    Role = "None"    // nothing is known yet: start nothing, change nothing
 	RoleStop    Role = "Stop"    // hard stop now, by Deadline where that is set
 	RoleReplica Role = "Replica" // follow Upstream; without one, run but receive from nobody
-	RolePrimary Role = "Primary" // be the primary at Epoch until Deadline
+	RolePrimary Role = "Primary" // be the primary at Epoch until Deadline; a server that died is first reported, then started again unless a stop comes
 )
 
 // Phase is how far a leader is in handing over.

@@ -78,7 +78,7 @@ func (m *Machine) answer(in Received, why string) {
 	m.emit(Reply{in.Token, Answer{
 		Database: m.cfg.Database, From: m.cfg.Self, Seq: in.Request.Seq,
 		OK: why == "", Why: why,
-		Promise: m.voter.promise.Epoch, Position: m.facts.Position,
+		Promise: m.voter.promise.Epoch, To: m.voter.promise.Candidate, Position: m.facts.Position,
 		Able: m.able(), HasData: m.facts.HasData, Leave: m.facts.Discard,
 		Role: m.decided.Role, Leader: m.decided.Leader, Epoch: m.decided.Epoch,
 	}})
