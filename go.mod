@@ -1,3 +1,8 @@
 module github.com/plimsoll-dev/plimsoll-operator
 
 go 1.26.0
+
+require (
+	github.com/google/go-cmp v0.7.0 // indirect
+	go.uber.org/goleak v1.3.0 // indirect
+)
