@@ -33,4 +33,7 @@ const (
 	EnvUID       = "PLIMSOLL_UID"
 	EnvInstance  = "PLIMSOLL_INSTANCE"
 	EnvEngine    = "PLIMSOLL_ENGINE"
+	// EnvAddress and EnvNode are the pod's IP and its node, from the downward API: the leader writes them into the EndpointSlice.
+	EnvAddress = "PLIMSOLL_POD_IP"
+	EnvNode    = "PLIMSOLL_NODE"
 )
