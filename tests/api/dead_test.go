@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/admission"
 )
 
 // withoutWebhooks runs f while nothing answers where the API server looks for the admission webhooks: the operator is down.
@@ -31,8 +33,8 @@ func repoint(t *testing.T, base string) {
 		shared.client.Get(ctx, client.ObjectKey{Name: "plimsoll-mutating"}, mutating)); err != nil {
 		t.Fatal(err)
 	}
-	validating.Webhooks[0].ClientConfig.URL = ptr.To(base + "/validate-plimsoll-dev-v1-database")
-	mutating.Webhooks[0].ClientConfig.URL = ptr.To(base + "/mutate-plimsoll-dev-v1-database")
+	validating.Webhooks[0].ClientConfig.URL = ptr.To(base + admission.ValidatePath)
+	mutating.Webhooks[0].ClientConfig.URL = ptr.To(base + admission.MutatePath)
 	if err := errors.Join(shared.client.Update(ctx, validating), shared.client.Update(ctx, mutating)); err != nil {
 		t.Fatal(err)
 	}

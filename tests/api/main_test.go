@@ -6,9 +6,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,6 +50,8 @@ type world struct {
 	hooks     string
 	authority []byte
 	server    tls.Certificate
+	// conversions counts the calls of the conversion webhook.
+	conversions atomic.Int64
 }
 
 var shared *world
@@ -131,7 +135,7 @@ func (w *world) serveHooks(ctx context.Context, dir string) (<-chan struct{}, er
 	}
 	w.hooks = fmt.Sprintf("https://127.0.0.1:%d", port)
 	server := admission.NewServer(admission.ServerOptions{Host: "127.0.0.1", Port: port, CertDir: filepath.Join(dir, "hooks")})
-	if err := admission.Register(server, w.scheme, admission.Options{Engines: engines(), Namespaces: w.client}); err != nil {
+	if err := admission.Register(counting{server, &w.conversions}, w.scheme, admission.Options{Engines: engines(), Namespaces: w.client}); err != nil {
 		return nil, err
 	}
 	done := make(chan struct{})
@@ -156,19 +160,38 @@ func (w *world) installCRD(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{
-		Strategy: apiextensionsv1.WebhookConverter,
-		Webhook: &apiextensionsv1.WebhookConversion{
-			ConversionReviewVersions: []string{"v1"},
-			ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: ptr.To(w.hooks + admission.ConvertPath), CABundle: w.authority},
-		},
-	}
+	crd.Spec.Conversion = w.conversion()
 	if err := w.client.Create(ctx, crd); err != nil {
 		return fmt.Errorf("create the generated CRD: %w", err)
 	}
 	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
 		return w.client.List(ctx, &v1.DatabaseList{}) == nil && w.client.List(ctx, &v1alpha1.DatabaseList{}) == nil, nil
 	})
+}
+
+func (w *world) conversion() *apiextensionsv1.CustomResourceConversion {
+	return &apiextensionsv1.CustomResourceConversion{
+		Strategy: apiextensionsv1.WebhookConverter,
+		Webhook: &apiextensionsv1.WebhookConversion{
+			ConversionReviewVersions: []string{"v1"},
+			ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: ptr.To(w.hooks + admission.ConvertPath), CABundle: w.authority},
+		},
+	}
+}
+
+// counting is the webhooks' server with a count of the conversions.
+type counting struct {
+	webhook.Server
+	conversions *atomic.Int64
+}
+
+func (c counting) Register(path string, next http.Handler) {
+	c.Server.Register(path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if path == admission.ConvertPath {
+			c.conversions.Add(1)
+		}
+		next.ServeHTTP(w, r)
+	}))
 }
 
 // installHooks installs the generated webhook configurations, by URL in place of their Service.
