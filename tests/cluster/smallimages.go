@@ -26,16 +26,16 @@ func (c *Cluster) smallImages(ctx context.Context) ([]archive, error) {
 	recipes := []struct {
 		name, tag, binary, at string
 		links                 []string
-		config                image
+		config                Image
 	}{
-		{name: "pause", tag: "1", binary: filepath.Join(c.bin, "cluster-pause"), at: "pause", config: image{Entrypoint: []string{"/pause"}}},
+		{name: "pause", tag: "1", binary: filepath.Join(c.bin, "cluster-pause"), at: "pause", config: Image{Entrypoint: []string{"/pause"}}},
 		{
 			name: "coredns", tag: strings.TrimPrefix(coreDNSVersion, "v"), binary: filepath.Join(c.bin, "coredns"), at: "coredns",
-			config: image{Entrypoint: []string{"/coredns"}, Env: []string{path}},
+			config: Image{Entrypoint: []string{"/coredns"}, Env: []string{path}},
 		},
 		{
 			name: "busybox", tag: "1", binary: "/bin/busybox", at: "bin/busybox", links: strings.Fields(applets),
-			config: image{Cmd: []string{"/bin/sh"}, Env: []string{"PATH=/bin"}},
+			config: Image{Cmd: []string{"/bin/sh"}, Env: []string{"PATH=/bin"}},
 		},
 	}
 	var made []archive
@@ -44,7 +44,7 @@ func (c *Cluster) smallImages(ctx context.Context) ([]archive, error) {
 		if err != nil {
 			return nil, fmt.Errorf("make image %s: %w", r.name, err)
 		}
-		a := archive{dir: filepath.Join(filepath.Dir(c.dir), "images", r.name+"-"+r.tag+"-"+key), refs: []string{r.name + ":" + r.tag, "library/" + r.name + ":" + r.tag}}
+		a := archive{dir: filepath.Join(c.imagesDir(), r.name+"-"+r.tag+"-"+key), refs: []string{r.name + ":" + r.tag, "library/" + r.name + ":" + r.tag}}
 		if err := makeSmallImage(a.dir, r.binary, r.at, r.links, r.config); err != nil {
 			return nil, fmt.Errorf("make image %s: %w", r.name, err)
 		}
@@ -62,7 +62,7 @@ func fileKey(path string) (string, error) {
 	return fmt.Sprintf("%d-%d", info.Size(), info.ModTime().Unix()), nil
 }
 
-func makeSmallImage(dir, binary, at string, links []string, config image) error {
+func makeSmallImage(dir, binary, at string, links []string, config Image) error {
 	if _, err := os.Stat(filepath.Join(dir, "index.json")); err == nil {
 		return nil
 	}
