@@ -118,10 +118,11 @@ func inRoot(ctx context.Context, root, script string) error {
 // clean removes what an image does not need: traces of the installation, documentation, and PostgreSQL's
 // just-in-time compiler, which is larger than all the rest (without it PostgreSQL interprets, as with jit=off).
 func clean(ctx context.Context, root string) error {
-	const script = `cd "$1" && rm -rf etc/apt/sources.list* etc/apt/apt.conf.d/* etc/apt/auth.conf* etc/resolv.conf usr/sbin/policy-rc.d \
+	const script = `cd "$1" && rm -rf etc/apt/sources.list* etc/apt/apt.conf.d/* etc/apt/auth.conf* etc/resolv.conf etc/ssl/certs/* usr/sbin/policy-rc.d \
 var/lib/apt/lists/* var/cache/apt/* var/cache/debconf/*-old var/log/*.log var/log/apt/* \
 var/cache/ldconfig/* usr/share/doc/* usr/share/man/* usr/share/info/* usr/share/locale/* usr/share/lintian/* usr/share/i18n \
-usr/lib/*/libLLVM* usr/lib/*/libz3* usr/lib/llvm-* usr/lib/postgresql/*/lib/llvmjit* usr/lib/postgresql/*/lib/bitcode`
+usr/lib/*/libLLVM* usr/lib/*/libz3* usr/lib/llvm-* usr/lib/postgresql/*/lib/llvmjit* usr/lib/postgresql/*/lib/bitcode &&
+find usr/share/keyrings -type f ! -name 'debian-archive-*' -delete`
 	_, err := run(ctx, "", "sh", "-c", script, "clean", root)
 	return err
 }
