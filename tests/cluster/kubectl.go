@@ -38,16 +38,20 @@ type nodeList struct {
 	Items []struct {
 		Metadata struct{ Name string }
 		Status   struct {
-			Conditions []struct{ Type, Status string }
+			Conditions []struct {
+				Type, Status      string
+				LastHeartbeatTime time.Time
+			}
 		}
 	}
 }
 
-func (l nodeList) ready() map[string]bool {
+// ready returns the nodes that have said since a point in time that they are ready.
+func (l nodeList) ready(since time.Time) map[string]bool {
 	ready := map[string]bool{}
 	for _, n := range l.Items {
 		for _, condition := range n.Status.Conditions {
-			if condition.Type == "Ready" && condition.Status == "True" {
+			if condition.Type == "Ready" && condition.Status == "True" && !condition.LastHeartbeatTime.Before(since) {
 				ready[n.Metadata.Name] = true
 			}
 		}
@@ -57,6 +61,11 @@ func (l nodeList) ready() map[string]bool {
 
 // WaitNode waits until a node's Ready condition is true, or is anything else (false, unknown).
 func (c *Cluster) WaitNode(ctx context.Context, node string, ready bool, limit time.Duration) error {
+	return c.waitNode(ctx, node, ready, time.Time{}, limit)
+}
+
+// waitNode can ask for news: with the etcd of an earlier run, a node looks ready before its kubelet has started.
+func (c *Cluster) waitNode(ctx context.Context, node string, ready bool, since time.Time, limit time.Duration) error {
 	i, err := c.index(node)
 	if err != nil {
 		return err
@@ -67,7 +76,7 @@ func (c *Cluster) WaitNode(ctx context.Context, node string, ready bool, limit t
 		if err := c.getJSON(ctx, &nodes, "nodes"); err != nil {
 			return err
 		}
-		if nodes.ready()[nodeName(i)] != ready {
+		if nodes.ready(since)[nodeName(i)] != ready {
 			return fmt.Errorf("it is not %s", want)
 		}
 		return nil

@@ -14,7 +14,7 @@ import (
 func packages() map[string]string {
 	return map[string]string{
 		"runc": "/usr/sbin/runc", "containernetworking-plugins": "/usr/lib/cni/ptp", "iptables": "/usr/sbin/iptables", "nftables": "/usr/sbin/nft",
-		"ipset": "/usr/sbin/ipset", "conntrack": "/usr/sbin/conntrack", "iproute2": "/bin/ip", "e2fsprogs": "/sbin/mkfs.ext4",
+		"ipset": "/usr/sbin/ipset", "conntrack": "/usr/sbin/conntrack", "iproute2": "/bin/ip", "xfsprogs": "/usr/sbin/mkfs.xfs",
 		"util-linux": "/usr/bin/nsenter", "busybox-static": "/bin/busybox", "socat": "/usr/bin/socat", "procps": "/sbin/sysctl",
 	}
 }

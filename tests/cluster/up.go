@@ -158,7 +158,9 @@ func (c *Cluster) up(ctx context.Context, nodes int) error {
 	if err := c.pushImages(ctx, step); err != nil {
 		return err
 	}
-	if err := each(nodes, func(i int) error { return c.WaitNode(ctx, nodeName(i), true, 90*time.Second) }); err != nil {
+	if err := each(nodes, func(i int) error {
+		return c.waitNode(ctx, nodeName(i), true, start.Truncate(time.Second), 90*time.Second)
+	}); err != nil {
 		return err
 	}
 	step("%d nodes ready", nodes)
@@ -223,6 +225,10 @@ func (c *Cluster) addOns(ctx context.Context, step func(string, ...any)) error {
 	if err := c.Rollout(ctx, "kube-system", "deployment/coredns", 2*time.Minute); err != nil {
 		return err
 	}
+	// The rollout may be the state of an earlier run, so ask for a name.
+	if err := c.waitDNS(ctx); err != nil {
+		return err
+	}
 	step("DNS ready")
 	err := each(c.state.Nodes, func(i int) error { return c.waitPolicyAgent(ctx, i) })
 	if err != nil {
@@ -230,6 +236,20 @@ func (c *Cluster) addOns(ctx context.Context, step func(string, ...any)) error {
 	}
 	step("NetworkPolicy ready")
 	return nil
+}
+
+// waitDNS waits until DNS answers on every node, by way of its Service.
+func (c *Cluster) waitDNS(ctx context.Context) error {
+	return each(c.state.Nodes, func(i int) error {
+		enter, err := c.inNode(i)
+		if err != nil {
+			return err
+		}
+		return wait(ctx, 60*time.Second, "DNS on "+nodeName(i), func(ctx context.Context) error {
+			_, err := runFor(ctx, 5*time.Second, "", enter[0], append(enter[1:], "busybox", "nslookup", "kubernetes.default.svc.cluster.local", dnsIP)...)
+			return err
+		})
+	})
 }
 
 // waitPolicyAgent waits for the chain that kube-router hangs into the node's firewall at its first complete pass.

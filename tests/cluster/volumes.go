@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Volumes come from our own CSI driver (tests/cluster/csi): ext4 images on the node's disk behind loop devices.
+// Volumes come from our own CSI driver (tests/cluster/csi): XFS images on the node's disk behind loop devices.
 const (
 	csiDriver  = "local.plimsoll.test"
 	csiPlugins = "/var/lib/kubelet/plugins"
@@ -28,7 +28,7 @@ func (c *Cluster) startCSI(i int) error {
 	return c.startOnNode(i, "csi-provisioner", []string{"NODE_NAME=" + n},
 		"csi-provisioner", "--kubeconfig="+c.path("conf", "csi.kubeconfig"), "--csi-address=unix://"+socket,
 		"--feature-gates=Topology=true", "--node-deployment", "--strict-topology", "--immediate-topology=false",
-		"--node-deployment-immediate-binding=false", "--default-fstype=ext4",
+		"--node-deployment-immediate-binding=false", "--default-fstype=xfs",
 		"--retry-interval-start=500ms", "--retry-interval-max=10s")
 }
 

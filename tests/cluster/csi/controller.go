@@ -14,7 +14,7 @@ import (
 
 const (
 	topologyKey = "topology.plimsoll.test/node"
-	minSize     = 16 << 20 // below this ext4 has no journal and behaves unlike a real volume
+	minSize     = 32 << 20 // a little above the least that XFS can do
 	block       = 4096
 )
 

@@ -1,4 +1,4 @@
-// Command plimsoll-csi is a CSI driver for tests: each volume is an ext4 image on the node's disk behind a loop device.
+// Command plimsoll-csi is a CSI driver for tests: each volume is an XFS image on the node's disk behind a loop device.
 //
 // A volume therefore has a real size: it fills up, grows while it is mounted, and can be frozen.
 package main

@@ -42,7 +42,7 @@ func (d driver) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeReque
 	target := r.GetStagingTargetPath()
 	device, err := mounted(target)
 	if err == nil && device == "" {
-		err = errors.Join(os.MkdirAll(target, 0o750), mount(ctx, "-t", "ext4", "-o", "loop", image, target))
+		err = errors.Join(os.MkdirAll(target, 0o750), mount(ctx, "-t", "xfs", "-o", "loop", image, target))
 	}
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "stage volume %s: %v", r.GetVolumeId(), err)
@@ -98,7 +98,7 @@ func (d driver) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeReq
 		err = errors.New("it is not mounted")
 	}
 	if err == nil {
-		err = growImage(ctx, image, device, size)
+		err = growImage(ctx, image, device, r.GetVolumePath(), size)
 	}
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "expand volume %s: %v", r.GetVolumeId(), err)
