@@ -11,6 +11,12 @@ const (
 	// LabelRegion on a namespace is the default of spec.region.
 	LabelRegion = "plimsoll.dev/region"
 
+	// AnnotationSecretsHash on a pod is the hash of the certificates that it should use: a change of it makes the kubelet refresh
+	// the mounted Secrets at once.
+	AnnotationSecretsHash = "plimsoll.dev/secrets-hash"
+	// AnnotationOperation on an event is the id of the pass that told it, as the logs have it.
+	AnnotationOperation = "plimsoll.dev/operation"
+
 	// AnnotationSwitchover on a Database asks for a switchover: a Request as JSON.
 	AnnotationSwitchover = "plimsoll.dev/switchover"
 	// AnnotationRestart on a Database asks for a restart: a Request as JSON.
