@@ -41,6 +41,9 @@ func (m *Machine) progressHandOver() {
 		h.heir = m.bestHeir()
 	}
 	obeyed := m.facts.Obeys >= m.roleAt && m.decided.Phase == h.phase
+	if !obeyed || !m.facts.Quiesced {
+		h.needed = Position{} // whatever was final is not any more
+	}
 	switch {
 	case !h.forced && (heir != h.heir || id != h.id):
 		m.abortHandOver("no longer wanted, or the target is no longer fit")

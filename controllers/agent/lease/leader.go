@@ -90,7 +90,7 @@ func (m *Machine) progressClaiming() {
 	switch {
 	case m.promised(l.epoch, m.cfg.Self) != "":
 		m.giveUp("promised to a later candidate", "")
-	case m.deadline() > m.now.Add(m.facts.StopBudget) || !m.rules.freshGrants:
+	case m.rules.entitled(m):
 		m.stage = leading
 		m.line.Elected = m.now
 		l.until = m.now.Add(m.cfg.Start)
@@ -230,7 +230,7 @@ func (m *Machine) watchServer() {
 	case running:
 		l.until = 0
 	case m.alone():
-	case f.Server == ServerStopped && l.promoted && !f.BackAtOnce:
+	case f.Server == ServerStopped && l.promoted && (!f.BackAtOnce || l.hand.phase == PhaseQuiescing):
 		m.stop("its server is gone", m.now)
 	case f.Server == ServerStopped && l.promoted && l.until == 0:
 		l.until = m.now.Add(m.cfg.Start)

@@ -20,6 +20,7 @@ type node struct {
 	run     int  // counts restarts; callbacks of an earlier run do nothing
 	frozen  bool // the agent gets no CPU
 	backlog []func()
+	thawed  time.Duration // when it last got CPU again
 	noAPI   bool
 	m       *Machine
 	tickAt  Time
@@ -113,7 +114,7 @@ func (n *node) crash() {
 
 func (n *node) thaw() {
 	n.w.logf("%s thaws", n.name)
-	n.frozen = false
+	n.frozen, n.thawed = false, n.w.now
 	waiting := n.backlog
 	n.backlog = nil
 	for _, f := range waiting {
@@ -190,7 +191,9 @@ func (n *node) do(o Output) {
 		w.readAPI(n)
 	case SwapLease:
 		w.swapAPI(n, o)
+		n.mishap()
 	case Persist:
+		n.mishap()
 		run := n.run
 		n.diskFree = max(n.diskFree, w.now) + w.between(time.Millisecond, 10*time.Millisecond)
 		w.after(n.diskFree-w.now, func() {
@@ -221,6 +224,34 @@ func (n *node) do(o Output) {
 		w.counts[string(o.Event.Kind)]++
 		w.counts[fmt.Sprintf("%s: %s", o.Event.Kind, o.Event.Cause)]++
 		w.logf("%s NOTE %s %d %s", n.name, o.Event.Kind, o.Event.Epoch, o.Event.Cause)
+	}
+}
+
+// mishap strikes where it hurts: while a swap or a promise is under way.
+func (n *node) mishap() {
+	w := n.w
+	if !w.chaos {
+		return
+	}
+	heal := w.between(time.Second, 12*time.Second)
+	switch run := n.run; w.rnd.IntN(40) {
+	case 0:
+		w.after(w.between(0, 30*time.Millisecond), func() {
+			if n.up && n.run == run {
+				n.crash()
+				w.after(heal, n.restart)
+			}
+		})
+	case 1, 2:
+		if !n.frozen {
+			w.logf("%s freezes", n.name)
+			n.frozen = true
+			w.after(heal, func() {
+				if n.up && n.run == run {
+					n.thaw()
+				}
+			})
+		}
 	}
 }
 
@@ -290,7 +321,13 @@ func (n *node) kill() {
 
 // mayServe says whether a client could get an answer from this server as a primary.
 func (n *node) mayServe() bool {
-	return n.up && n.server == ServerPrimary && n.clock() < n.decision.Deadline
+	if !n.up || n.server != ServerPrimary {
+		return false
+	}
+	// Without the kernel's fence the agent alone must have stopped the server,
+	// which only an agent that gets CPU can.
+	awake := !n.w.fenced && !n.frozen && n.w.now > n.thawed+200*time.Millisecond
+	return awake || n.clock() < n.decision.Deadline
 }
 
 // write is a client that writes all the time, into a server that runs whether

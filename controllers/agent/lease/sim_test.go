@@ -135,6 +135,7 @@ func (n *node) restart() {
 func (n *node) serverBack() {
 	if n.server == ServerStopped && n.decision.Role == RolePrimary {
 		n.server, n.timeline = ServerPrimary, n.decision.Timeline
+		n.readOnly = n.decision.Phase == PhaseQuiescing
 		n.serverRun++
 		n.flushed = map[string]int{}
 		n.write(n.serverRun)
@@ -202,6 +203,7 @@ func simulate(seed uint64, ru rules, verbose bool) *world {
 	w := newWorld(seed, 3+int(seed%3), ru)
 	w.verbose = verbose
 	w.run(8 * time.Second)
+	w.chaos = true
 	for range 5 + w.rnd.IntN(12) {
 		w.fault()
 		w.run(w.between(0, 4*time.Second))
@@ -215,15 +217,17 @@ func simulate(seed uint64, ru rules, verbose bool) *world {
 	switch {
 	case w.violation != "":
 	case w.counts["acked"] < before+20:
-		w.fail("no progress: %d writes acknowledged in 25 s of peace", w.counts["acked"]-before)
+		w.stuck = fmt.Sprintf("no progress: %d writes acknowledged in 25 s of peace", w.counts["acked"]-before)
 	case !slices.Equal(w.lease.Record.Voters, w.aim.Members):
-		w.fail("voters are %v after 25 s of peace, want %v", w.lease.Record.Voters, w.aim.Members)
+		w.stuck = fmt.Sprintf("voters are %v after 25 s of peace, want %v", w.lease.Record.Voters, w.aim.Members)
 	}
+	w.logf("STUCK? %q", w.stuck)
 	return w
 }
 
 func (w *world) heal() {
 	w.logf("HEAL")
+	w.chaos = false
 	clear(w.cut)
 	w.apiDown, w.loss, w.slow = false, 0, 5*time.Millisecond
 	for _, n := range w.nodes {
@@ -249,8 +253,8 @@ func TestSimulation(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := simulate(seed, safeRules(), true)
-		t.Logf("seed %d: %v\n%s", seed, w.violation, w.tail(400))
-		if w.violation != "" {
+		t.Logf("seed %d: %s%s\n%s", seed, w.violation, w.stuck, w.tail(400))
+		if w.violation+w.stuck != "" {
 			t.Fail()
 		}
 		return
@@ -259,7 +263,7 @@ func TestSimulation(t *testing.T) {
 	if s, err := strconv.Atoi(os.Getenv("LEASE_SIM_SECONDS")); err == nil {
 		budget = time.Duration(s) * time.Second
 	}
-	bad, ran, counts := search(safeRules(), 1, 4000, budget)
+	bad, ran, counts := search(safeRules(), 1, sched(), budget, func(w *world) string { return w.violation + w.stuck })
 	if bad != nil {
 		t.Fatalf("seed %d: %s\n%s", bad.seed, bad.violation, simulate(bad.seed, safeRules(), true).tail(150))
 	}
@@ -277,7 +281,7 @@ type badSeed struct {
 }
 
 // search runs schedules until one fails, the count is reached, or time is up.
-func search(ru rules, from uint64, most int, budget time.Duration) (*badSeed, int, map[string]int) {
+func search(ru rules, from uint64, most int, budget time.Duration, wrong func(*world) string) (*badSeed, int, map[string]int) {
 	var (
 		next   atomic.Uint64
 		ran    atomic.Int64
@@ -303,8 +307,8 @@ func search(ru rules, from uint64, most int, budget time.Duration) (*badSeed, in
 				for k, v := range w.counts {
 					counts[k] += v
 				}
-				if w.violation != "" && bad == nil {
-					bad = &badSeed{seed, w.violation}
+				if v := wrong(w); v != "" && bad == nil {
+					bad = &badSeed{seed, v}
 				}
 				mu.Unlock()
 			}
@@ -312,4 +316,12 @@ func search(ru rules, from uint64, most int, budget time.Duration) (*badSeed, in
 	}
 	wg.Wait()
 	return bad, int(ran.Load()), counts
+}
+
+// sched bounds the schedules of one run.
+func sched() int {
+	if n, err := strconv.Atoi(os.Getenv("LEASE_SIM_SCHEDULES")); err == nil {
+		return n
+	}
+	return 4000
 }

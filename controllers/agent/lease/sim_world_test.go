@@ -56,11 +56,14 @@ type world struct {
 	acked     []entry
 	ackedAt   map[uint64]bool
 	nextWrite uint64
+	chaos     bool
+	onSwap    func(n *node, apply func() LeaseSwapped) bool // a script takes the swap over
 	epochs    map[uint64]string
 	counts    map[string]int
 	trace     []string
 	verbose   bool
-	violation string
+	violation string // a promise was broken
+	stuck     string // nothing was broken, but what was due did not come
 }
 
 func newWorld(seed uint64, members int, ru rules) *world {
@@ -213,6 +216,9 @@ func (w *world) swapAPI(n *node, s SwapLease) {
 		}
 		w.epochs[s.Record.Epoch] = s.Record.Leader
 		return LeaseSwapped{Done, w.lease.ResourceVersion}
+	}
+	if w.onSwap != nil && w.onSwap(n, apply) {
+		return
 	}
 	down := w.apiDown || n.noAPI
 	if down || w.rnd.Float64() < w.loss*2 {

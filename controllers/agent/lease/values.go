@@ -55,7 +55,7 @@ type Facts struct {
 	HasData    bool          // the data directory holds a database
 	Position   Position      // durable; of a primary its flush position
 	Prepared   bool          // the checkpoint that a Preparing decision asked for is done
-	Quiesced   bool          // no session can write any more, and Position is final unless writes resume
+	Quiesced   bool          // no session can write any more, nor will one before the phase changes, restart or not; Position is final
 	BackAtOnce bool          // a stopped server of this member can serve again at once, so that no release is due
 	Discard    bool          // the data must go (re-clone, lost slot); wait for Decision.MayWipe
 	StopBudget time.Duration // measured: how long a hard stop takes here

@@ -115,11 +115,17 @@ func (m *Machine) tied(to string) string {
 	case v.bound != to && m.rules.bound(v.boundUntil, m.now):
 		return "bound by a grant"
 	case m.rules.waitT && m.now < m.started.Add(m.cfg.Grant) && v.promise.Candidate != to &&
-		v.void != (epochOf{v.promise.Epoch, v.promise.Candidate}) && (v.found || m.counted()):
+		!m.promiseReleased() && (v.found || m.counted()):
 		// Before the restart it may have granted; the file tells to whom, not when.
 		return "restarted less than a grant ago"
 	}
 	return ""
+}
+
+// promiseReleased says that the leadership that the promise is about is over.
+func (m *Machine) promiseReleased() bool {
+	p := m.voter.promise
+	return p.Epoch > 0 && m.voter.void == (epochOf{p.Epoch, p.Candidate})
 }
 
 // counted says that nothing rules out that this member's earlier grants count
@@ -229,7 +235,7 @@ func (m *Machine) freeFor(candidate string) string {
 // keeps makes sure that the promise is on disk, and says whether it is.
 func (m *Machine) keeps(epoch uint64, candidate string) bool {
 	v := &m.voter
-	if v.promise.Epoch < epoch {
+	if v.promise.Epoch != epoch && !m.rules.refuses(v.promise.Epoch, epoch) {
 		p := v.promise
 		p.Epoch, p.Candidate, p.Released = epoch, candidate, false
 		m.persist(p)
