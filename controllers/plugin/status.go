@@ -126,21 +126,17 @@ func Status(out io.Writer, d *v1.Database, now time.Time) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	p := printer{w: w}
 	st := d.Status
-	p.line("Database\t%s/%s\t", d.Namespace, d.Name)
-	p.line("Engine\t%s %s\t", d.Spec.Engine, or(st.Version, d.Spec.Version))
-	p.line("Phase\t%s, %s ready\t", or(string(st.Phase), "Pending"), or(st.Ready, "none"))
-	p.line("Leader\t%s, epoch %d, voters %s\t", or(st.Leader, "none"), st.Epoch, or(strings.Join(st.Voters, " "), "none"))
+	p.line("Database\t%s/%s", d.Namespace, d.Name)
+	p.line("Engine\t%s %s", d.Spec.Engine, or(st.Version, d.Spec.Version))
+	p.line("Phase\t%s, %s ready", or(string(st.Phase), "Pending"), or(st.Ready, "none"))
+	p.line("Leader\t%s, epoch %d, voters %s", or(st.Leader, "none"), st.Epoch, or(strings.Join(st.Voters, " "), "none"))
 	if st.Effective != nil {
-		p.line("Durability\t%s\t", durability(st.Effective.Synchronous))
+		p.line("Durability\t%s", durability(st.Effective.Synchronous))
 	}
 	if st.ObservedGeneration != d.Generation {
-		p.line("Spec\tgeneration %d is not observed yet (status is of %d)\t", d.Generation, st.ObservedGeneration)
+		p.line("Spec\tgeneration %d is not observed yet (status is of %d)", d.Generation, st.ObservedGeneration)
 	}
-	p.line("")
-	p.line("INSTANCE\tROLE\tSTATE\tREADY\tPOSITION\tLAG\tNODE\tZONE\tNOTE")
-	for _, i := range st.Instances {
-		p.line("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", i.Name, role(i), or(i.State, "-"), yes(i.Ready), or(i.Position, "-"), lag(i), or(i.Node, "-"), or(i.Zone, "-"), note(i))
-	}
+	p.instances(st.Instances)
 	p.line("")
 	p.line("CONDITION\tSTATUS\tSINCE\tREASON\tMESSAGE")
 	for _, c := range st.Conditions {
@@ -161,6 +157,17 @@ type printer struct {
 func (p *printer) line(format string, args ...any) {
 	if p.err == nil {
 		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
+	}
+}
+
+func (p *printer) instances(all []v1.InstanceStatus) {
+	if len(all) == 0 {
+		return
+	}
+	p.line("")
+	p.line("INSTANCE\tROLE\tSTATE\tREADY\tPOSITION\tLAG\tNODE\tZONE\tNOTE")
+	for _, i := range all {
+		p.line("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", i.Name, role(i), or(i.State, "-"), yes(i.Ready), or(i.Position, "-"), lag(i), or(i.Node, "-"), or(i.Zone, "-"), note(i))
 	}
 }
 
