@@ -1,0 +1,3 @@
+package cluster
+
+func (c *Cluster) cachedDatabaseImages() ([]archive, error) { return nil, nil }
