@@ -24,6 +24,12 @@ type Gap struct {
 // Length of the gap.
 func (g Gap) Length() time.Duration { return g.To.Sub(g.From) }
 
+// Between is the part of the account that was acknowledged from one time until another.
+func (a Account) Between(from, to time.Time) Account {
+	a.Acks = slices.DeleteFunc(slices.Clone(a.Acks), func(k Ack) bool { return k.Ended.Before(from) || !k.Ended.Before(to) })
+	return a
+}
+
 // LongestGap between two acknowledgements that follow each other, after a time.
 func (a Account) LongestGap(after time.Time) Gap {
 	var longest Gap
