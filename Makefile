@@ -61,8 +61,9 @@ manifests: $(CONTROLLER_GEN) ## Generate CRDs and webhook configuration.
 generate: $(CONTROLLER_GEN) ## Generate deep copies.
 	$(CONTROLLER_GEN) object paths=./api/...
 
-docs: $(CRD_REF_DOCS) ## Generate docs/reference/api.md from the API types.
-	$(CRD_REF_DOCS) --source-path=api --config=docs/reference/crd-ref-docs.yaml --renderer=markdown --output-path=docs/reference/api.md --log-level=WARN
+docs: $(CRD_REF_DOCS) ## Generate the reference of the API and of the manager's flags.
+	$(CRD_REF_DOCS) --source-path=api --config=docs/reference/crd-ref-docs.yaml --renderer=markdown --output-path=docs/reference/api.md --log-level=ERROR
+	@{ printf '# Flags of the manager\n\nGenerated: the output of `plimsoll manager --help`.\n\n```\n'; env -u POD_NAMESPACE go run ./cmd manager --help; printf '```\n'; } > docs/reference/flags.md
 
 fmt: $(GOFUMPT) ## Format.
 	$(GOFUMPT) -w $$(git ls-files '*.go' ':!**/zz_generated*')
