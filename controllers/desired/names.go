@@ -1,18 +1,11 @@
 package desired
 
-import (
-	"strconv"
+import "strconv"
 
-	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
-)
-
-// MaxNameLength is the longest name of a Database. The tightest of its derived names is the common name of a member's
-// certificate, "plimsoll-member:<name>-<ordinal>", which X.509 limits to 64 characters; Service names, host names and values
-// of labels may have 63 and are all met by it. Ordinals have room for four digits.
-const MaxNameLength = maxCommonName - len(engine.MemberCommonName) - len("-9999")
-
-// maxCommonName is X.509's ub-common-name.
-const maxCommonName = 64
+// MaxNameLength is the longest name of a Database, as the CustomResourceDefinition holds. The tightest of the names derived from
+// it is the common name of a member's certificate, "plimsoll-member:<name>-<ordinal>": X.509 allows 64 characters, so there is
+// room for any ordinal of seven digits. Service names, host names and values of labels may have 63.
+const MaxNameLength = 40
 
 // InstanceName is the name of an instance, its pod and its data claim.
 func InstanceName(database string, ordinal int32) string {
