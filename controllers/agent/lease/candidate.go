@@ -1,5 +1,10 @@
 package lease
 
+import (
+	"maps"
+	"slices"
+)
+
 // candidateState is a member's attempt to become leader.
 type candidateState struct {
 	epoch      uint64
@@ -10,10 +15,19 @@ type candidateState struct {
 	tries      int
 	asideSince Time // since when it steps aside for better ones; zero when it does not
 	answers    map[string]Answer
+	reached    []string // who answered the pre-vote: the others are not waited for
 	swapSent   bool
 	record     Record // what it swaps in
 	cause      string
 }
+
+// The causes of a leadership, as events tell them.
+const (
+	causeBootstrap  = "bootstrap"
+	causeResume     = "resume"
+	causeFailover   = "failover"
+	causeSwitchover = "switchover"
+)
 
 func (m *Machine) retryLater() {
 	m.cand.tries++
@@ -89,7 +103,7 @@ func (m *Machine) bootstrap() {
 	if !m.keeps(1, m.cfg.Self) {
 		return
 	}
-	m.cand.epoch, m.cand.cause = 1, "bootstrap"
+	m.cand.epoch, m.cand.cause = 1, causeBootstrap
 	m.cand.until = m.now.Add(m.cfg.Hold)
 	m.cand.record = Record{
 		Version: 1, Epoch: 1, Leader: m.cfg.Self, Voters: []string{m.cfg.Self},
@@ -120,7 +134,7 @@ func (m *Machine) resume() {
 	case !f.HasData && !initial:
 		m.noteOnce(EventBroken, "the leader's data is gone")
 	case alone || f.BackAtOnce:
-		m.cand.cause = "resume"
+		m.cand.cause = causeResume
 		m.cand.record = rec
 		m.claim(rec.Epoch)
 	case f.Position.Known:
@@ -172,11 +186,14 @@ func (m *Machine) startAsking() {
 	m.cand.answers = map[string]Answer{}
 	m.cand.since = m.now
 	if v := &m.voter; v.asideFor == m.cfg.Self && m.now < v.asideUntil {
-		m.cand.cause = "switchover"
+		m.cand.cause = causeFailover
+		if v.needed.Known {
+			m.cand.cause = causeSwitchover
+		}
 		m.startStanding() // the release was the pre-vote: the leader has ended and chose
 		return
 	}
-	m.cand.cause = "failover"
+	m.cand.cause = causeFailover
 	m.stage = asking
 	for _, v := range rec.Voters {
 		if v != m.cfg.Self {
@@ -238,6 +255,7 @@ func (m *Machine) startStanding() {
 		epoch = max(epoch, a.Promise)
 	}
 	m.cand.epoch = epoch + 1
+	m.cand.reached = slices.Sorted(maps.Keys(m.cand.answers))
 	m.cand.since, m.cand.resend = m.now, m.now
 	m.cand.until = m.now.Add(m.cfg.Hold)
 	m.cand.answers = map[string]Answer{}
@@ -284,16 +302,28 @@ func (m *Machine) progressStanding() {
 	switch {
 	case support >= m.rules.majority(len(rec.Voters)):
 		m.cand.record = rec.next(epoch, m.cfg.Self, own)
-		if m.cand.cause == "switchover" {
+		if m.cand.cause == causeSwitchover {
 			m.cand.record.Switchover = m.voter.switchover
 		}
 		m.stage, m.cand.swapSent = swapping, false
 		m.cand.until = m.now.Add(m.cfg.Hold)
-	case len(m.cand.answers) == len(rec.Voters)-1:
+	case len(m.cand.answers) == len(rec.Voters)-1,
+		m.heard(m.cand.reached) && m.now.Sub(m.cand.since) >= m.cfg.Ask:
+		// Mostly two that stood in the same instant, each better by what it knew.
 		m.giveUp("not enough support", better)
 	case m.now >= m.cand.until:
 		m.giveUp("too few answers", better)
 	}
+}
+
+// heard says that all of these, and at least one, have answered.
+func (m *Machine) heard(names []string) bool {
+	for _, n := range names {
+		if _, ok := m.cand.answers[n]; !ok {
+			return false
+		}
+	}
+	return len(names) > 0
 }
 
 func (m *Machine) progressSwapping() {

@@ -42,11 +42,18 @@ func (m *Machine) pushChange() {
 	if m.store.busy || m.now < m.store.next {
 		return
 	}
-	if !c.sent {
-		c.sent = m.swapLease(c.record)
+	if c.sent {
+		m.readLease()
 		return
 	}
-	m.readLease()
+	if c.kind == EventMembers && !m.fitsMark(c.record.Voters, c.mark) {
+		// An outage of the API lies between the decision and now, and what it
+		// rested on is gone. An earlier attempt may land yet, so the old list is
+		// written in its place: whichever lands, one version says which.
+		c.record = m.lead.record.withVoters(m.lead.record.Voters)
+		c.kind, c.cause = EventAborted, "a change of members was withdrawn"
+	}
+	c.sent = m.swapLease(c.record)
 }
 
 // raise takes a new epoch without a break. It is safe because the swap follows
@@ -137,7 +144,7 @@ func (m *Machine) progressMembers() {
 	} else {
 		voters = slices.DeleteFunc(voters, func(s string) bool { return s == target })
 	}
-	if !m.fitsMark(voters) {
+	if !m.fitsMark(voters, l.mark) {
 		return
 	}
 	kind, cause := EventMembers, "removed "+target
@@ -145,7 +152,7 @@ func (m *Machine) progressMembers() {
 		cause = "added " + target
 	}
 	rec := l.record.withVoters(voters)
-	l.change = change{active: true, record: rec, kind: kind, cause: cause}
+	l.change = change{active: true, record: rec, kind: kind, cause: cause, mark: l.mark}
 	l.lists = [][]string{l.record.Voters, rec.Voters}
 	l.mark = mark{}
 	m.pushChange()
@@ -194,7 +201,7 @@ func (m *Machine) renewed(name string) bool {
 
 // fitsMark says whether the new list could carry the leadership and already
 // holds, by its own majority, what the leader had at the mark.
-func (m *Machine) fitsMark(voters []string) bool {
+func (m *Machine) fitsMark(voters []string, k mark) bool {
 	l := &m.lead
 	hold := 1
 	for _, v := range voters {
@@ -202,8 +209,9 @@ func (m *Machine) fitsMark(voters []string) bool {
 			continue
 		}
 		p := l.peers[v]
-		ok := p.answer.HasData && !p.answer.Leave && p.answer.Position.Holds(l.mark.at)
-		if l.mark.add && v == l.mark.target && !(ok && m.renewed(v)) {
+		lately := m.now.Sub(p.at) <= 2*m.cfg.Heartbeat // a silent member's disk may be gone
+		ok := lately && p.answer.HasData && !p.answer.Leave && p.answer.Position.Holds(k.at)
+		if k.add && v == k.target && !(ok && m.renewed(v)) {
 			return false
 		}
 		if ok {

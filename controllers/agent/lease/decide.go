@@ -48,9 +48,9 @@ func (m *Machine) decision() Decision {
 		d.Role, d.Reason = RoleStop, "fenced or leaving"
 	case !m.store.known && m.voter.leader.epoch == 0:
 		d.Role, d.Reason = RoleNone, "has not read the Lease yet"
-	case m.mine() || m.stage == claiming && m.cand.cause != "failover" && m.cand.cause != "switchover":
+	case m.stage == idle && m.mine(), m.stage == claiming && m.cand.cause == causeResume:
 		d.Role, d.Reason = RoleNone, "collects grants before it starts"
-	case m.stage == swapping && m.cand.cause == "bootstrap", !m.store.seen.HasRecord && m.voter.leader.epoch == 0:
+	case m.busyStanding() && m.cand.cause == causeBootstrap, !m.store.seen.HasRecord && m.voter.leader.epoch == 0:
 		d.Role, d.Reason = RoleNone, "waits for the Database to be initialised"
 	default:
 		d.Role, d.Upstream, d.Leader, d.Reason = RoleReplica, m.upstream(), m.voter.leader.name, "follows"

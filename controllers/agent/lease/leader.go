@@ -43,6 +43,7 @@ type change struct {
 	record Record
 	kind   EventKind
 	cause  string
+	mark   mark
 }
 
 func (m *Machine) newLeader(rec Record) leaderState {

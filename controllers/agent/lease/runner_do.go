@@ -29,7 +29,8 @@ func (r *Runner) do(ctx context.Context, o Output) {
 		}
 	case Persist:
 		if !offer(r.persist, o) {
-			r.drops.count("persist", "queue full") // the disk hangs; the machine waits for it
+			r.drops.count("persist", "queue full") // the disk hangs
+			offer[Input](r.inbox, Persisted{ID: o.ID})
 		}
 	case ReadLease, SwapLease:
 		if !offer(r.lease, o) {
