@@ -62,6 +62,7 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	r.metrics.forget(key)
 	r.vault.forget(key)
 	r.asked.forget(key)
+	r.agents.Forget(key)
 }
 
 func (r *Reconciler) owned(ctx context.Context, d *v1.Database) (map[string]*corev1.Pod, map[string]*corev1.PersistentVolumeClaim, error) {

@@ -41,8 +41,10 @@ type Target struct {
 type Agents interface {
 	// SetAim publishes an aim.
 	SetAim(ctx context.Context, to Target, aim engine.Aim) error
-	// WatchReports calls heard for each report until the stream or the context ends.
+	// WatchReports calls heard for each report until the stream or the context ends, or nothing was heard for too long.
 	WatchReports(ctx context.Context, from Target, heard func(engine.Report)) error
+	// Forget closes what is kept open for a Database that is gone.
+	Forget(database types.NamespacedName)
 }
 
 // Heard is the newest word of an agent.
@@ -200,17 +202,13 @@ func (r *Reports) run(ctx context.Context, database types.NamespacedName, s *str
 	}
 }
 
-// listen reads one stream, and ends it when it falls silent: a connection to a machine that lost power never ends by itself.
+// listen reads one stream. WatchReports ends it when it falls silent: a connection to a machine that lost power never ends by
+// itself.
 func (r *Reports) listen(ctx context.Context, database types.NamespacedName, s *stream, ok func()) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	watchdog := time.AfterFunc(silentAfter, cancel)
-	defer watchdog.Stop()
 	return r.agents.WatchReports(ctx, s.target, func(report engine.Report) {
 		if report.Instance != s.target.Instance || report.UID != s.target.UID {
 			return // an address that was given to another pod meanwhile
 		}
-		watchdog.Reset(silentAfter)
 		ok()
 		r.hear(database, s, report)
 	})
