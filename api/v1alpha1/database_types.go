@@ -40,6 +40,7 @@ type DatabaseSpec struct {
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:XValidation:rule="has(self.name) && size(self.name) > 0",message="name a Secret",fieldPath=".name"
 	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
 
 	// RunAsUser is the numeric user that the server runs as. By default it follows the image's engine (999 for the official
