@@ -34,8 +34,8 @@ func rooms() []room {
 		{path: "controllers/database", may: append(seam, "controllers/desired", "controllers/policy", "controllers/certificate",
 			"controllers/ssa", "controllers/agent/client")},
 		{path: "controllers/agent", may: append(seam, "controllers/agent/lease", "controllers/agent/kube")},
-		{path: "controllers/agent/lease", may: seam},
-		{path: "controllers/agent/kube", may: append(seam, "controllers/agent/lease")},
+		{path: "controllers/agent/lease", may: append(seam, "controllers/agent/kube")},
+		{path: "controllers/agent/kube", may: seam},
 		{path: "controllers/agent/client", may: seam},
 		{path: "controllers/plugin", may: append(seam, "controllers/agent/client")},
 
