@@ -21,8 +21,14 @@ CACHE := $(or $(PLIMSOLL_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/plimsoll)
 TOOLS := $(CACHE)/tools
 BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=v$(VERSION)"
 
+# IMG if a person gave it: a cluster of their own cannot pull a default that nobody pushed.
+GIVEN := $(if $(filter command line environment,$(origin IMG)),$(IMG))
+
 # run NAME builds a program of tests/ and becomes it, so that signals reach it (those to `go run` do not).
 run = @go build -buildvcs=false -o $(CACHE)/run/$(1) ./tests/$(1) && exec $(CACHE)/run/$(1)
+
+# buildah's storage lies in the cache too.
+BUILDAH := buildah --root $(CACHE)/containers/storage --runroot $(CACHE)/containers/run --storage-driver overlay
 
 # A tool's version is what its go.mod pins, so that a new pin is a new file.
 pin = $(shell awk '$$1 == "$(2)" && NF > 1 {print $$2; exit}' tools/$(1)go.mod)
@@ -38,10 +44,10 @@ help: ## Show this list.
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' Makefile
 
 demo: ## Run a three-replica PostgreSQL on a local three-node Kubernetes (CLUSTER=current IMG=...: on your own cluster).
-	$(call run,demo) up --cluster "$(or $(CLUSTER),local)" --image "$(IMG)" --namespace "$(NAMESPACE)"
+	$(call run,demo) up --cluster "$(or $(CLUSTER),local)" --image "$(GIVEN)" --namespace "$(NAMESPACE)"
 
 demo-down: ## Take the demo away and leave nothing.
-	$(call run,demo) down --cluster "$(or $(CLUSTER),local)" --image "$(IMG)" --namespace "$(NAMESPACE)"
+	$(call run,demo) down --cluster "$(or $(CLUSTER),local)" --namespace "$(NAMESPACE)"
 
 test: ## Run every check and test, on this machine, as CI does.
 	$(call run,suite)
@@ -55,8 +61,9 @@ manifests: $(CONTROLLER_GEN) ## Generate CRDs and webhook configuration.
 generate: $(CONTROLLER_GEN) ## Generate deep copies.
 	$(CONTROLLER_GEN) object paths=./api/...
 
-docs: $(CRD_REF_DOCS) ## Generate docs/reference/api.md from the API types.
-	$(CRD_REF_DOCS) --source-path=api --config=docs/reference/crd-ref-docs.yaml --renderer=markdown --output-path=docs/reference/api.md --log-level=WARN
+docs: $(CRD_REF_DOCS) ## Generate the reference of the API and of the manager's flags.
+	$(CRD_REF_DOCS) --source-path=api --config=docs/reference/crd-ref-docs.yaml --renderer=markdown --output-path=docs/reference/api.md --log-level=ERROR
+	@{ printf '# Flags of the manager\n\nGenerated: the output of `plimsoll manager --help`.\n\n```\n'; env -u POD_NAMESPACE go run ./cmd manager --help; printf '```\n'; } > docs/reference/flags.md
 
 fmt: $(GOFUMPT) ## Format.
 	$(GOFUMPT) -w $$(git ls-files '*.go' ':!**/zz_generated*')
@@ -90,7 +97,7 @@ bench-report: ## Draw docs/benchmarks.md from docs/benchmarks/*.json.
 	@go run ./tests/bench/report
 
 ##@ Build
-.PHONY: build run image docker-build docker-push docker-buildx build-installer bundle bundle-build bundle-push
+.PHONY: build run image image-push docker-build docker-push docker-buildx build-installer bundle bundle-build bundle-push
 build: ## Build the three programs into bin/.
 	@mkdir -p bin
 	$(BUILD) -o bin/plimsoll ./cmd
@@ -102,7 +109,10 @@ run: ## Run the manager here against the current kubeconfig's cluster.
 
 image: build ## Build the image $(IMG) from local binaries with buildah, with no base image and no network.
 	@cp -L /etc/ssl/certs/ca-certificates.crt bin/
-	STORAGE_DRIVER=overlay buildah build --isolation chroot --build-context build=bin --build-arg VERSION=$(VERSION) --timestamp 0 -q -t $(IMG) -f Dockerfile .
+	$(BUILDAH) build --isolation chroot --build-context build=bin --build-arg VERSION=$(VERSION) --timestamp 0 -q -t $(IMG) -f Dockerfile .
+
+image-push: ## Push the image of `make image` to TO (docker://...); its digest goes to the file DIGEST.
+	@$(BUILDAH) push -q --tls-verify=$(or $(TLS_VERIFY),true) --digestfile $(DIGEST) $(IMG) $(TO)
 
 docker-build: ## Build the image $(IMG) with CONTAINER_TOOL (docker, podman, buildah).
 	$(CONTAINER_TOOL) build --build-arg VERSION=$(VERSION) -t $(IMG) .

@@ -16,8 +16,8 @@ const (
 	typeLayer    = "application/vnd.oci.image.layer.v1.tar+gzip"
 )
 
-// image is what an image adds to its files.
-type image struct {
+// Image is what an image says about its files.
+type Image struct {
 	Entrypoint []string `json:"Entrypoint,omitempty"`
 	Cmd        []string `json:"Cmd,omitempty"`
 	Env        []string `json:"Env,omitempty"`
@@ -39,7 +39,7 @@ type manifest struct {
 }
 
 // writeImage completes an OCI image layout (a directory) whose layers are in blobs/sha256.
-func writeImage(dir string, config image, layers []layer) error {
+func writeImage(dir string, config Image, layers []layer) error {
 	m := manifest{SchemaVersion: 2, MediaType: typeManifest}
 	var diffIDs []string
 	for _, l := range layers {

@@ -2,8 +2,11 @@ package cluster
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,16 +29,16 @@ func (c *Cluster) smallImages(ctx context.Context) ([]archive, error) {
 	recipes := []struct {
 		name, tag, binary, at string
 		links                 []string
-		config                image
+		config                Image
 	}{
-		{name: "pause", tag: "1", binary: filepath.Join(c.bin, "cluster-pause"), at: "pause", config: image{Entrypoint: []string{"/pause"}}},
+		{name: "pause", tag: "1", binary: filepath.Join(c.bin, "cluster-pause"), at: "pause", config: Image{Entrypoint: []string{"/pause"}}},
 		{
 			name: "coredns", tag: strings.TrimPrefix(coreDNSVersion, "v"), binary: filepath.Join(c.bin, "coredns"), at: "coredns",
-			config: image{Entrypoint: []string{"/coredns"}, Env: []string{path}},
+			config: Image{Entrypoint: []string{"/coredns"}, Env: []string{path}},
 		},
 		{
 			name: "busybox", tag: "1", binary: "/bin/busybox", at: "bin/busybox", links: strings.Fields(applets),
-			config: image{Cmd: []string{"/bin/sh"}, Env: []string{"PATH=/bin"}},
+			config: Image{Cmd: []string{"/bin/sh"}, Env: []string{"PATH=/bin"}},
 		},
 	}
 	var made []archive
@@ -44,7 +47,7 @@ func (c *Cluster) smallImages(ctx context.Context) ([]archive, error) {
 		if err != nil {
 			return nil, fmt.Errorf("make image %s: %w", r.name, err)
 		}
-		a := archive{dir: filepath.Join(filepath.Dir(c.dir), "images", r.name+"-"+r.tag+"-"+key), refs: []string{r.name + ":" + r.tag, "library/" + r.name + ":" + r.tag}}
+		a := archive{dir: filepath.Join(c.imagesDir(), r.name+"-"+r.tag+"-"+key), refs: []string{r.name + ":" + r.tag, "library/" + r.name + ":" + r.tag}}
 		if err := makeSmallImage(a.dir, r.binary, r.at, r.links, r.config); err != nil {
 			return nil, fmt.Errorf("make image %s: %w", r.name, err)
 		}
@@ -53,40 +56,54 @@ func (c *Cluster) smallImages(ctx context.Context) ([]archive, error) {
 	return made, nil
 }
 
-// fileKey tells one state of a file from another.
+// fileKey tells one content of a file from another.
 func fileKey(path string) (string, error) {
-	info, err := os.Stat(path)
+	file, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%d-%d", info.Size(), info.ModTime().Unix()), nil
+	defer file.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, file); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil))[:12], nil
 }
 
-func makeSmallImage(dir, binary, at string, links []string, config image) error {
+func makeSmallImage(dir, binary, at string, links []string, config Image) error {
 	if _, err := os.Stat(filepath.Join(dir, "index.json")); err == nil {
 		return nil
 	}
+	return makeImage(dir, map[string]string{at: binary}, func(root string) error {
+		var err error
+		for _, link := range links {
+			if link != filepath.Base(at) {
+				err = errors.Join(err, os.Symlink(filepath.Base(at), filepath.Join(root, filepath.Dir(at), link)))
+			}
+		}
+		return err
+	}, config)
+}
+
+// makeImage makes an image of single files, each path in the image with the file it is copied from.
+func makeImage(dir string, files map[string]string, more func(root string) error, config Image) error {
 	root, err := os.MkdirTemp("", "plimsoll-image-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(root)
-	data, err := os.ReadFile(binary)
-	if err != nil {
-		return err
-	}
 	err = errors.Join(
-		os.MkdirAll(filepath.Join(root, filepath.Dir(at)), 0o755),
-		os.MkdirAll(filepath.Join(root, "etc"), 0o755),
+		os.Chmod(root, 0o755),
+		writeInPlace(filepath.Join(root, "etc/passwd"), "root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"),
 		os.Mkdir(filepath.Join(root, "tmp"), 0o755),
 		os.Chmod(filepath.Join(root, "tmp"), 0o777|os.ModeSticky),
-		os.WriteFile(filepath.Join(root, "etc/passwd"), []byte("root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"), 0o644),
-		os.WriteFile(filepath.Join(root, at), data, 0o755),
 	)
-	for _, link := range links {
-		if link != filepath.Base(at) {
-			err = errors.Join(err, os.Symlink(filepath.Base(at), filepath.Join(root, filepath.Dir(at), link)))
-		}
+	for at, from := range files {
+		data, readErr := os.ReadFile(from)
+		err = errors.Join(err, readErr, writeInPlace(filepath.Join(root, at), string(data)), os.Chmod(filepath.Join(root, at), 0o755))
+	}
+	if err == nil {
+		err = more(root)
 	}
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ func Up(ctx context.Context, o UpOptions) (*Cluster, error) {
 		return nil, err
 	}
 	defer unlock()
-	if c.state.Up && c.exists() && c.waitAPI(ctx) == nil {
+	if c.state.Up && c.exists() && c.answers(ctx) {
 		c.say("already up since %s with %d nodes", c.state.StartedAt.Format(time.TimeOnly), c.state.Nodes)
 		return c, nil
 	}
@@ -51,6 +51,13 @@ func Up(ctx context.Context, o UpOptions) (*Cluster, error) {
 		return nil, fmt.Errorf("start the cluster: %w", err)
 	}
 	return c, nil
+}
+
+// answers tells whether the API server is ready, or nearly so.
+func (c *Cluster) answers(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return c.waitAPI(ctx) == nil
 }
 
 // claim opens the cluster's state for a change; only one process at a time may have it.
@@ -201,7 +208,18 @@ func (c *Cluster) registerNodes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.Apply(ctx, string(text))
+	if err := c.Apply(ctx, string(text)); err != nil {
+		return err
+	}
+	args := []string{"delete", "node", "--ignore-not-found", "--wait=false"} // those of an earlier, larger cluster
+	for i := c.state.Nodes + 1; i <= maxNodes; i++ {
+		args = append(args, nodeName(i))
+	}
+	if c.state.Nodes == maxNodes {
+		return nil
+	}
+	_, err = c.Kubectl(ctx, "", args...)
+	return err
 }
 
 // addOns starts what runs as pods and waits for all that pods need.

@@ -55,7 +55,7 @@ func push(ctx context.Context, log io.Writer, root, registry string) (string, er
 		return "", fmt.Errorf("push the operator's image: %w", err)
 	}
 	_, path, _ := strings.Cut(repository, "/")
-	_, err = call(ctx, log, root, nil, "buildah", "push", "-q", "--tls-verify=false", "--digestfile", file.Name(), localImage, "docker://"+registry+"/"+path+":local")
+	_, err = call(ctx, log, root, nil, "make", "image-push", "IMG="+localImage, "TO=docker://"+registry+"/"+path+":local", "TLS_VERIFY=false", "DIGEST="+file.Name())
 	if err != nil {
 		return "", fmt.Errorf("push the operator's image: %w", err)
 	}
@@ -119,7 +119,6 @@ func (k Kubectl) Run(ctx context.Context, stdin []byte, args ...string) (string,
 func call(ctx context.Context, log io.Writer, dir string, stdin []byte, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(stdin)
-	cmd.Env = append(os.Environ(), "STORAGE_DRIVER=overlay")
 	cmd.WaitDelay = 5 * time.Second
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(&stdout, log), io.MultiWriter(&stderr, log)
@@ -136,4 +135,16 @@ func call(ctx context.Context, log io.Writer, dir string, stdin []byte, name str
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return lines[len(lines)-1]
+}
+
+// RemoveOperator removes it and the CRDs.
+func (k Kubectl) RemoveOperator(ctx context.Context, root, namespace string) error {
+	manifests, err := Manifests(ctx, k.Log, root, repository+":latest", namespace)
+	if err != nil {
+		return err
+	}
+	if _, err := k.Run(ctx, manifests, "delete", "--ignore-not-found", "--timeout=3m", "-f", "-"); err != nil {
+		return fmt.Errorf("remove the operator: %w", err)
+	}
+	return nil
 }

@@ -29,8 +29,16 @@ const (
 		"# for. After reading: go test ./tests/rights -args -update\n"
 )
 
-func TestRightsAreTheReviewedOnes(t *testing.T) {
-	have := append(rendered(t), agents()...)
+func TestRights(t *testing.T) {
+	roles, agent := rendered(t), agents()
+	all := slices.Concat(roles, agent)
+	t.Run("are the reviewed ones", func(t *testing.T) { reviewed(t, all) })
+	t.Run("none is forbidden", func(t *testing.T) { allowed(t, all) })
+	t.Run("agents reach their two objects alone", func(t *testing.T) { confined(t, roles, agent) })
+}
+
+func reviewed(t *testing.T, have []Right) {
+	t.Helper()
 	if *update {
 		if err := os.WriteFile(reviewedFile, []byte(header+Text(have)), 0o644); err != nil {
 			t.Fatal(err)
@@ -40,30 +48,32 @@ func TestRightsAreTheReviewedOnes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reviewed, err := Parse(string(text))
+	listed, err := Parse(string(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if grown := Missing(have, reviewed); grown != nil {
+	if grown := Missing(have, listed); grown != nil {
 		t.Errorf("new rights, which nobody has reviewed:\n%s", Text(grown))
 	}
-	if gone := Missing(reviewed, have); gone != nil {
+	if gone := Missing(listed, have); gone != nil {
 		t.Errorf("rights that no role gives any more; take them off the reviewed list:\n%s", Text(gone))
 	}
 }
 
-func TestNoRightIsForbidden(t *testing.T) {
-	for _, r := range append(rendered(t), agents()...) {
+func allowed(t *testing.T, all []Right) {
+	t.Helper()
+	for _, r := range all {
 		if why := Forbidden(r); why != "" {
 			t.Errorf("%s may %s %s: %s", r.Role, r.Verb, r.Resource, why)
 		}
 	}
 }
 
-func TestAgentsReachTheirTwoObjectsAlone(t *testing.T) {
+func confined(t *testing.T, roles, agent []Right) {
+	t.Helper()
 	objects := []string{"coordination.k8s.io/leases", "discovery.k8s.io/endpointslices", "discovery.k8s.io/endpointslices/restricted"}
-	holder := only(manager, rendered(t))
-	for _, r := range agents() {
+	holder := only(manager, roles)
+	for _, r := range agent {
 		if !slices.Contains(objects, r.Resource) || r.Names == "" {
 			t.Errorf("an agent may %s %s (names %q); it writes one Lease and one EndpointSlice by name", r.Verb, r.Resource, r.Names)
 		}

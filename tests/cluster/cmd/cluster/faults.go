@@ -27,6 +27,7 @@ func faults() []command {
 	type c = *cluster.Cluster
 	type ctx = context.Context
 	return []command{
+		fault("load", "IMAGE NAME:TAG", "give the registry an image: an OCI or docker archive, or one of buildah's", 2, func(x ctx, c c, a []string) error { return c.Load(x, a[0], a[1]) }),
 		fault("power-off", "NODE", "end a node and all its pods at one instant", 1, func(x ctx, c c, a []string) error { return c.PowerOff(x, a[0]) }),
 		fault("power-on", "NODE", "start it again", 1, func(x ctx, c c, a []string) error { return c.PowerOn(x, a[0]) }),
 		fault("partition", "PLACE", "cut a node, or \"control\", off from everybody", 1, func(x ctx, c c, a []string) error { return c.Partition(x, a[0]) }),

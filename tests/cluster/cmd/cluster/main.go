@@ -25,6 +25,9 @@ func commands() []command {
 		{"build", "[--api]", "build the pinned binaries into the cache (--api: only what cluster.StartAPI needs)", build},
 		{"up", "[--nodes 3]", "start the cluster, building and installing what is missing", up},
 		{"down", "[--fresh|--purge]", "end it (--fresh: forget etcd and disks; --purge: forget all but binaries and images)", down},
+		{"images", "", "make the database images (postgres:15.18, postgres:15.20, redis:7.0) and give them to the cluster", func(ctx context.Context, _ []string) error {
+			return cluster.Images(ctx, say)
+		}},
 		{"exec", "NODE -- COMMAND...", "run a command as a process of a node", execOnNode},
 		{"in-control", "-- COMMAND...", "run a command inside the control plane's network", execInControl},
 	}, faults()...)
