@@ -161,6 +161,16 @@ func (k *keeper) told() word {
 	return k.word
 }
 
+// restartDone is the newest restart token that was carried out.
+func (k *keeper) restartDone() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.memory.RestartDone
+}
+
+// beat is when the loop last turned.
+func (k *keeper) beat() lease.Time { return lease.Time(k.pulse.Load()) }
+
 // run takes steps until the context ends; then it kills what is left.
 func (k *keeper) run(ctx context.Context) {
 	defer func() {
