@@ -334,7 +334,7 @@ func (n *node) mayServe() bool {
 // or not its agent does.
 func (n *node) write(run int) {
 	w := n.w
-	w.after(w.between(20*time.Millisecond, 80*time.Millisecond), func() {
+	w.after(w.between(30*time.Millisecond, 150*time.Millisecond), func() {
 		if !n.up || n.serverRun != run {
 			return
 		}
@@ -383,7 +383,7 @@ func (n *node) stream() {
 	up := w.byName[from]
 	var pull func()
 	pull = func() {
-		w.after(w.between(10*time.Millisecond, 50*time.Millisecond), func() {
+		w.after(w.between(20*time.Millisecond, 90*time.Millisecond), func() {
 			if !n.up || n.serverRun != run {
 				return
 			}

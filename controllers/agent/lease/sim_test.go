@@ -61,7 +61,7 @@ func (w *world) fault() {
 	case 10: // the manager wants other members
 		var want []string
 		for _, o := range w.nodes {
-			if w.rnd.IntN(5) < 3 {
+			if w.rnd.IntN(5) < 4 {
 				want = append(want, o.name)
 			}
 		}
@@ -202,7 +202,7 @@ func (n *node) loseDisk(dataToo bool) {
 func simulate(seed uint64, ru rules, verbose bool) *world {
 	w := newWorld(seed, 3+int(seed%3), ru)
 	w.verbose = verbose
-	w.run(8 * time.Second)
+	w.runUntil(8*time.Second, func() bool { return len(w.lease.Record.Voters) == 3 })
 	w.chaos = true
 	for range 5 + w.rnd.IntN(12) {
 		w.fault()
@@ -213,7 +213,10 @@ func simulate(seed uint64, ru rules, verbose bool) *world {
 	}
 	w.heal()
 	before := w.counts["acked"]
-	w.run(25 * time.Second)
+	w.runUntil(25*time.Second, func() bool {
+		return w.counts["acked"] >= before+20 && slices.Equal(w.lease.Record.Voters, w.aim.Members)
+	})
+	w.run(time.Second) // what was late may still do harm
 	switch {
 	case w.violation != "":
 	case w.counts["acked"] < before+20:
@@ -268,6 +271,9 @@ func TestSimulation(t *testing.T) {
 		t.Fatalf("seed %d: %s\n%s", bad.seed, bad.violation, simulate(bad.seed, safeRules(), true).tail(150))
 	}
 	t.Logf("%d schedules: %v", ran, counts)
+	if ran < 1000 {
+		return // a busy machine: too few to judge what they reach
+	}
 	for _, must := range []string{"acked", "late swap", "Elected: switchover", "Elected: failover", "Raised", "Aborted", "Expired", "GaveUp", "rewound", "wiped", "lost disk"} {
 		if counts[must] == 0 {
 			t.Errorf("%d schedules and never %q: the simulation does not reach it", ran, must)

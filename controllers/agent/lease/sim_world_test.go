@@ -106,6 +106,13 @@ func (w *world) run(d time.Duration) {
 	w.now = end
 }
 
+// runUntil lets the world go on until something holds, for d at most.
+func (w *world) runUntil(d time.Duration, holds func() bool) {
+	for end := w.now + d; w.now < end && w.violation == "" && !holds(); {
+		w.run(250 * time.Millisecond)
+	}
+}
+
 func (w *world) between(lo, hi time.Duration) time.Duration {
 	return lo + time.Duration(w.rnd.Int64N(int64(hi-lo)+1))
 }
