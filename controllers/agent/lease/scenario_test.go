@@ -106,7 +106,7 @@ func TestScenarios(t *testing.T) {
 			w.run(6 * time.Second)
 			w.nodes[0].start()
 			w.run(6 * time.Second)
-			w.nodes[1].crash()
+			w.byName[w.lease.Record.Leader].crash()
 			w.run(8 * time.Second)
 		}, "", 3},
 		"members are swapped for others one by one, the leader last": {5, func(t *testing.T, w *world) {
