@@ -85,7 +85,7 @@ func TestScenarios(t *testing.T) {
 			w.nodes[0].crash()
 			w.nodes[0].start()
 			w.run(time.Second)
-		}, "m1", 2},
+		}, "", 2},
 		"a leader with grants rewrites a deleted record above all that was": {3, func(_ *testing.T, w *world) {
 			w.version++
 			w.lease = Seen{ResourceVersion: "99"}
