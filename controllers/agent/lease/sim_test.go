@@ -213,15 +213,15 @@ func simulate(seed uint64, ru rules, verbose bool) *world {
 	}
 	w.heal()
 	before := w.counts["acked"]
-	w.runUntil(25*time.Second, func() bool {
+	good := w.runUntil(25*time.Second, func() bool {
 		return w.counts["acked"] >= before+20 && slices.Equal(w.lease.Record.Voters, w.aim.Members)
 	})
 	w.run(time.Second) // what was late may still do harm
 	switch {
-	case w.violation != "":
+	case w.violation != "" || good:
 	case w.counts["acked"] < before+20:
 		w.stuck = fmt.Sprintf("no progress: %d writes acknowledged in 25 s of peace", w.counts["acked"]-before)
-	case !slices.Equal(w.lease.Record.Voters, w.aim.Members):
+	default:
 		w.stuck = fmt.Sprintf("voters are %v after 25 s of peace, want %v", w.lease.Record.Voters, w.aim.Members)
 	}
 	w.logf("STUCK? %q", w.stuck)

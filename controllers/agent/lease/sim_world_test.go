@@ -107,10 +107,14 @@ func (w *world) run(d time.Duration) {
 }
 
 // runUntil lets the world go on until something holds, for d at most.
-func (w *world) runUntil(d time.Duration, holds func() bool) {
-	for end := w.now + d; w.now < end && w.violation == "" && !holds(); {
+func (w *world) runUntil(d time.Duration, holds func() bool) bool {
+	for end := w.now + d; w.now < end && w.violation == ""; {
+		if holds() {
+			return true
+		}
 		w.run(250 * time.Millisecond)
 	}
+	return holds()
 }
 
 func (w *world) between(lo, hi time.Duration) time.Duration {
