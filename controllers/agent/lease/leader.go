@@ -65,8 +65,11 @@ func (m *Machine) claim(epoch uint64) {
 
 func (m *Machine) progressLeader() {
 	l := &m.lead
-	m.grantSelf()
+	if m.stage == claiming {
+		m.grantSelf() // as soon as the disk allows
+	}
 	if m.now >= l.nextRound {
+		m.grantSelf()
 		m.round()
 	}
 	if m.stage == claiming {
@@ -200,7 +203,9 @@ func (m *Machine) expire() {
 		return
 	}
 	if m.alone() {
-		m.grantSelf()
+		if m.now >= m.deadline()-Time(m.cfg.Grant/2) {
+			m.grantSelf() // late, after a pause of the node
+		}
 		return
 	}
 	if m.facts.StopBudget > m.cfg.Grant/2 {
