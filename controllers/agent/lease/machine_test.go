@@ -386,6 +386,9 @@ func TestReportingWithoutNewsDecidesNothing(t *testing.T) {
 	if b.last.Role != RolePrimary {
 		t.Fatalf("the only voter: %+v", b.last)
 	}
+	b.step(f) // followers are told at once that it runs
+	b.now = b.now.Add(time.Millisecond)
+	b.step(f)
 	b.out = nil
 	for range 20 {
 		b.now = b.now.Add(time.Millisecond)
