@@ -262,7 +262,7 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
-	budget := 12 * time.Second
+	budget := 10 * time.Second
 	if s, err := strconv.Atoi(os.Getenv("LEASE_SIM_SECONDS")); err == nil {
 		budget = time.Duration(s) * time.Second
 	}
