@@ -248,7 +248,8 @@ func (w *world) heal() {
 }
 
 // TestSimulation runs as many random schedules as fit, each from its own seed.
-// LEASE_SIM_SEED replays one with its trace, LEASE_SIM_SECONDS sets the time.
+// LEASE_SIM_SEED replays one with its trace; LEASE_SIM_SECONDS, _SCHEDULES and
+// _FROM set how long, how many at most and from which seed on.
 func TestSimulation(t *testing.T) {
 	if s := os.Getenv("LEASE_SIM_SEED"); s != "" {
 		seed, err := strconv.ParseUint(s, 10, 64)
@@ -262,11 +263,8 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
-	budget := 10 * time.Second
-	if s, err := strconv.Atoi(os.Getenv("LEASE_SIM_SECONDS")); err == nil {
-		budget = time.Duration(s) * time.Second
-	}
-	bad, ran, counts := search(safeRules(), 1, sched(), budget, func(w *world) string { return w.violation + w.stuck })
+	budget := time.Duration(number("LEASE_SIM_SECONDS", 10)) * time.Second
+	bad, ran, counts := search(safeRules(), number("LEASE_SIM_FROM", 1), int(number("LEASE_SIM_SCHEDULES", 4000)), budget, func(w *world) string { return w.violation + w.stuck })
 	if bad != nil {
 		t.Fatalf("seed %d: %s\n%s", bad.seed, bad.violation, simulate(bad.seed, safeRules(), true).tail(150))
 	}
@@ -324,10 +322,10 @@ func search(ru rules, from uint64, most int, budget time.Duration, wrong func(*w
 	return bad, int(ran.Load()), counts
 }
 
-// sched bounds the schedules of one run.
-func sched() int {
-	if n, err := strconv.Atoi(os.Getenv("LEASE_SIM_SCHEDULES")); err == nil {
+// number reads a setting of the simulation from the environment.
+func number(name string, otherwise uint64) uint64 {
+	if n, err := strconv.ParseUint(os.Getenv(name), 10, 64); err == nil {
 		return n
 	}
-	return 4000
+	return otherwise
 }
