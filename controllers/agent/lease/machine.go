@@ -219,6 +219,9 @@ func (m *Machine) Next() Time {
 	at(m.voter.persistRetry)
 	at(m.store.next)
 	at(m.cand.next)
+	if !m.store.seen.HasRecord {
+		at(m.store.readAt.Add(2 * m.cfg.Heartbeat))
+	}
 	if len(m.voter.parked) > 0 || len(m.outbox.to) > 0 {
 		at(m.now.Add(m.cfg.Heartbeat / 5))
 	}
