@@ -51,7 +51,7 @@ func (w *writer) run(ctx context.Context) {
 			c, err := w.db.connect(dial, w.db.api.routed())
 			cancel()
 			if err != nil {
-				time.Sleep(5 * time.Millisecond)
+				time.Sleep(10 * time.Millisecond)
 				continue
 			}
 			conn = c
@@ -134,8 +134,9 @@ func TestThree(t *testing.T) {
 	w := d.write()
 	d.until("writes flow", 10*time.Second, func() error { return w.flows(begin) })
 
-	t.Run("switchover", func(t *testing.T) { d.switchover(t, w) })
+	t.Run("switchover", func(t *testing.T) { d.t = t; d.switchover(t, w) })
 	t.Run("server killed", func(t *testing.T) {
+		d.t = t
 		d.disturb(t, w, func(lead *memberPod) {
 			pid := must(lead.server())(t)
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
@@ -144,15 +145,18 @@ func TestThree(t *testing.T) {
 		})
 	})
 	t.Run("pod killed", func(t *testing.T) {
+		d.t = t
 		d.disturb(t, w, func(lead *memberPod) { lead.kill() })
 	})
 	t.Run("pod terminated", func(t *testing.T) {
+		d.t = t
 		d.disturb(t, w, func(lead *memberPod) {
 			if err := lead.terminate(); err != nil {
 				t.Errorf("the agent ended with %v", err)
 			}
 		})
 	})
+	d.t = t
 	acked := w.stop()
 	d.keeps(t, acked)
 	d.idle(t)
