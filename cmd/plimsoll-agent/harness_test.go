@@ -142,7 +142,7 @@ func newDatabase(t *testing.T, members int) *database {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if !t.Failed() || os.Getenv("PLIMSOLL_TEST_KEEP") == "" {
+		if os.Getenv("PLIMSOLL_TEST_KEEP") == "" {
 			_ = os.RemoveAll(d.dir)
 		}
 	})

@@ -27,7 +27,7 @@ type sampler struct {
 	hasData atomic.Bool
 
 	mu      sync.Mutex // one sample at a time
-	primary int // PID of the server process that was once seen as primary: it stays one until it ends
+	primary int        // PID of the server process that was once seen as primary: it stays one until it ends
 	last    sample
 }
 
