@@ -125,13 +125,7 @@ func connected(r engine.Report, err error) int {
 	if err != nil || r.Role != engine.Primary {
 		return -1
 	}
-	n := 0
-	for _, slot := range r.Slots {
-		if slot.Active {
-			n++
-		}
-	}
-	return n
+	return len(r.Streaming)
 }
 
 // factsOf says only what holds before and after the report was taken; between, the server may have ended or begun.
