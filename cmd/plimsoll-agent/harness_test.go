@@ -137,7 +137,7 @@ func newDatabase(t *testing.T, members int) *database {
 	if err != nil {
 		t.Skip("there is no user postgres")
 	}
-	d := &database{t: t, dir: must(os.MkdirTemp("/tmp", "plimsoll"))(t), ca: newAuthority(t), api: newAPI(t, "orders-1"), port: freePort(t)}
+	d := &database{t: t, dir: must(os.MkdirTemp("/tmp", "pagent"))(t), ca: newAuthority(t), api: newAPI(t, "orders-1"), port: freePort(t)}
 	if err := os.Chmod(d.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
