@@ -3,6 +3,7 @@ module github.com/plimsoll-dev/plimsoll-operator
 go 1.26.0
 
 require (
+<<<<<<< HEAD
 	github.com/go-logr/logr v1.4.3
 	github.com/google/go-cmp v0.7.0
 	github.com/google/uuid v1.6.0
@@ -102,4 +103,8 @@ require (
 	sigs.k8s.io/apiserver-network-proxy/konnectivity-client v0.36.0 // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
+=======
+	github.com/google/go-cmp v0.7.0
+	go.uber.org/goleak v1.3.0
+>>>>>>> lease
 )
