@@ -229,7 +229,7 @@ func (m *Machine) Next() Time {
 	case asking, standing, swapping:
 		at(m.now.Add(m.cfg.Heartbeat / 10))
 	case claiming, leading:
-		at(m.lead.nextRound)
+		at(max(m.lead.nextRound, m.now+1)) // one that is due now was asked for after this step's
 		at(m.lead.stopAt(m.facts.StopBudget))
 		at(m.lead.routeNext)
 		at(m.lead.until)

@@ -160,8 +160,8 @@ func (r *Runner) routeLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case o := <-r.route:
-			ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-			err := r.parts.Store.Route(ctx, o.Epoch)
+			calling, cancel := context.WithTimeout(ctx, apiTimeout)
+			err := r.parts.Store.Route(calling, o.Epoch)
 			cancel()
 			r.deliver(ctx, Routed{Epoch: o.Epoch, Outcome: r.outcome("route", err)})
 		}
