@@ -73,8 +73,10 @@ func (m *Machine) wantsLook() bool {
 	switch {
 	case !s.known:
 		return true
-	case l.leading && l.version > s.seen.Record.Version:
-		return true
+	case l.leading && l.version > s.seen.Record.Version && s.readAt < l.at:
+		// Once per request, and not faster: a Lease from a backup stays behind
+		// until the leader has repaired it.
+		return m.now.Sub(s.readAt) >= m.cfg.Heartbeat
 	case s.heir && s.heirAt < l.at.Add(-m.cfg.Grant):
 		return true
 	case m.facts.Discard && s.readAt <= m.discardAt:
@@ -174,7 +176,9 @@ func (m *Machine) startAsking() {
 	switch {
 	case m.restored():
 		m.retryLater()
-		m.noteOnce(EventBroken, "the Lease is missing or older than what this member saw; only a leader with grants may rewrite it")
+		if m.cand.tries > 2 { // a read may have crossed a swap
+			m.noteOnce(EventBroken, "the Lease is missing or older than what this member saw; only a leader with grants may rewrite it")
+		}
 		return
 	case !rec.IsVoter(m.cfg.Self):
 		m.cand.tries = max(m.cand.tries, 10)

@@ -114,7 +114,8 @@ func (m *Machine) tied(to string) string {
 		return "has no promise and has not read the Lease"
 	case v.bound != to && m.rules.bound(v.boundUntil, m.now):
 		return "bound by a grant"
-	case m.rules.waitT && m.now < m.started.Add(m.cfg.Grant) && v.promise.Candidate != to &&
+	case m.rules.waitT && m.now < m.started.Add(m.cfg.Grant) &&
+		v.promise.Candidate != to && v.promise.Candidate != m.cfg.Self && // its own leadership ended with the restart
 		!m.promiseReleased() && (v.found || m.counted()):
 		// Before the restart it may have granted; the file tells to whom, not when.
 		return "restarted less than a grant ago"

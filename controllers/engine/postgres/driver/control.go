@@ -126,8 +126,10 @@ func segmentTimeline(name string) (uint32, bool) {
 
 // logEnd reads the log twice: quietly, to learn about where it ends, then the last segment with its records, to learn it exactly.
 func (d *Driver) logEnd(ctx context.Context, c control, timeline uint32, start lsn) (lsn, error) {
+	// Told where the files end, pg_waldump does not wait five seconds for the next one, as it does for a server that runs.
+	bound := d.filesEnd(timeline, start, c.segment)
 	dump := func(from lsn, more ...string) (string, error) {
-		args := append([]string{"-p", filepath.Join(d.data(), "pg_wal"), "-t", fmt.Sprint(timeline), "-s", from.String()}, more...)
+		args := append([]string{"-p", filepath.Join(d.data(), "pg_wal"), "-t", fmt.Sprint(timeline), "-s", from.String(), "-e", bound.String()}, more...)
 		out, err := d.run(ctx, nil, "pg_waldump", args...)
 		if ctx.Err() != nil {
 			return "", fmt.Errorf("find the end of the log: %w", ctx.Err())
@@ -147,8 +149,8 @@ func (d *Driver) logEnd(ctx context.Context, c control, timeline uint32, start l
 		if last, err = parseLSN(m[1]); err != nil {
 			return 0, err
 		}
-	} else if at, ok := d.lastSegment(timeline, c.segment); ok {
-		last = max(start, at)
+	} else if bound > start {
+		last = max(start, bound-c.segment)
 	}
 	from := max(start, last-last%c.segment)
 	if said, err = dump(from); err != nil {
@@ -166,26 +168,14 @@ func (d *Driver) logEnd(ctx context.Context, c control, timeline uint32, start l
 
 func recordAt() *regexp.Regexp { return regexp.MustCompile(`WAL record at ([0-9A-F]+/[0-9A-F]+)`) }
 
-// lastSegment on disk of a timeline, by its start.
-func (d *Driver) lastSegment(timeline uint32, size lsn) (lsn, bool) {
-	entries, err := os.ReadDir(filepath.Join(d.data(), "pg_wal"))
-	if err != nil {
-		return 0, false
+// filesEnd is where the files that follow on from a position end.
+func (d *Driver) filesEnd(timeline uint32, from, size lsn) lsn {
+	n := uint64(from / size)
+	perID := uint64(1) << 32 / uint64(size)
+	for exists(filepath.Join(d.data(), "pg_wal", fmt.Sprintf("%08X%08X%08X", timeline, n/perID, n%perID))) {
+		n++
 	}
-	var last lsn
-	found := false
-	for _, e := range entries {
-		if t, ok := segmentTimeline(e.Name()); !ok || t != timeline {
-			continue
-		}
-		high, err1 := strconv.ParseUint(e.Name()[8:16], 16, 32)
-		low, err2 := strconv.ParseUint(e.Name()[16:], 16, 32)
-		if err1 != nil || err2 != nil {
-			continue
-		}
-		last, found = max(last, lsn(high<<32)+lsn(low)*size), true
-	}
-	return last, found
+	return lsn(n) * size
 }
 
 // lastRecordEnd of pg_waldump's output.
