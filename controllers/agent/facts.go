@@ -64,7 +64,7 @@ func (s *sampler) run(ctx context.Context) {
 func (s *sampler) pace() time.Duration {
 	w := s.keeper.told()
 	s.mu.Lock()
-	receiving := s.last.Report.Upstream != ""
+	receiving := s.last.Report.Receiving
 	s.mu.Unlock()
 	switch {
 	case w.Decision.Phase != lease.PhaseNone,
@@ -138,7 +138,7 @@ func connected(r engine.Report, err error) int {
 func (s *sampler) factsOf(before, after word, r engine.Report, err error) lease.Facts {
 	f := lease.Facts{
 		Obeys: min(before.Obeys, after.Obeys), HasData: s.hasData.Load(), StopBudget: s.keeper.budget.get(),
-		Receiving: err == nil && after.Server.Life == up && r.Upstream != "",
+		Receiving: err == nil && after.Server.Life == up && r.Receiving,
 		Prepared:  before.Server.Checkpointed && after.Server.Checkpointed,
 		Quiesced:  before.Server.Quiesced && after.Server.Quiesced && after.Server.Life == up,
 	}

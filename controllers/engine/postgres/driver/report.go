@@ -183,6 +183,7 @@ func (d *Driver) askReplica(ctx context.Context, c *pgx.Conn, r *engine.Report) 
 	if sender != nil {
 		r.Upstream = *sender
 	}
+	r.Receiving = status != nil // also one that has no sender yet: it may get one
 	streaming := status != nil && *status == "streaming"
 	if streaming {
 		r.LagBytes = max(0, int64(at(latest))-int64(at(replayed)))
