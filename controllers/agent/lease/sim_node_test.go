@@ -287,6 +287,9 @@ func (n *node) obey() {
 			n.log, n.hasData, n.discard = nil, false, false
 		}
 	case RolePrimary:
+		if n.server != ServerPrimary && n.clock() >= d.Deadline {
+			return // it was frozen meanwhile; a later decision comes
+		}
 		n.upstream = ""
 		n.sync, n.syncNeed = d.Sync, d.SyncNeed
 		if n.server != ServerPrimary {

@@ -133,7 +133,7 @@ func (n *node) restart() {
 }
 
 func (n *node) serverBack() {
-	if n.server == ServerStopped && n.decision.Role == RolePrimary {
+	if n.server == ServerStopped && n.decision.Role == RolePrimary && n.clock() < n.decision.Deadline {
 		n.server, n.timeline = ServerPrimary, n.decision.Timeline
 		n.readOnly = n.decision.Phase == PhaseQuiescing
 		n.serverRun++
