@@ -288,7 +288,8 @@ func (n *node) obey() {
 		}
 	case RolePrimary:
 		if n.server != ServerPrimary && n.clock() >= d.Deadline {
-			return // it was frozen meanwhile; a later decision comes
+			n.later(50*time.Millisecond, n.obey) // it was frozen meanwhile; a later deadline comes, or another role
+			return
 		}
 		n.upstream = ""
 		n.sync, n.syncNeed = d.Sync, d.SyncNeed

@@ -145,6 +145,9 @@ func (n *node) serverBack() {
 		n.upstream = n.decision.Upstream
 		n.stream()
 	}
+	if n.server == ServerStopped && n.decision.Role == RolePrimary {
+		n.later(50*time.Millisecond, n.serverBack) // it was frozen meanwhile
+	}
 	n.report()
 }
 
