@@ -57,7 +57,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, "BadRequest")
 		return
 	}
-	if version(next) != version(old) {
+	if versionOf(next) != versionOf(old) {
 		refuse(w, http.StatusConflict, "Conflict")
 		return
 	}
@@ -67,7 +67,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(next)
 }
 
-func version(o map[string]any) string {
+func versionOf(o map[string]any) string {
 	meta, _ := o["metadata"].(map[string]any)
 	text, _ := meta["resourceVersion"].(string)
 	return text

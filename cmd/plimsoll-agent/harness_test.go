@@ -137,11 +137,15 @@ func newDatabase(t *testing.T, members int) *database {
 	if err != nil {
 		t.Skip("there is no user postgres")
 	}
-	d := &database{t: t, dir: must(os.MkdirTemp("/tmp", "plimsoll"))(t), ca: newAuthority(t), api: newAPI(t, "orders-1"), port: freePort(t)}
+	d := &database{t: t, dir: must(os.MkdirTemp("/tmp", "pagent"))(t), ca: newAuthority(t), api: newAPI(t, "orders-1"), port: freePort(t)}
 	if err := os.Chmod(d.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(d.dir) })
+	t.Cleanup(func() {
+		if os.Getenv("PLIMSOLL_TEST_KEEP") == "" {
+			_ = os.RemoveAll(d.dir)
+		}
+	})
 	source := must(client.Fixed(d.ca.leaf(t, uid, client.ManagerName, nil)))(t)
 	agentPort, healthPort := freePort(t), freePort(t)
 	d.manager = client.New(uid, source, client.WithPort(agentPort))
@@ -172,7 +176,7 @@ func newDatabase(t *testing.T, members int) *database {
 		for _, m := range d.members {
 			m.kill()
 			if t.Failed() {
-				t.Logf("log of %s:\n%s", m.name, m.lastLog(120))
+				t.Logf("log of %s:\n%s", m.name, m.lastLog(40))
 			}
 		}
 	})
@@ -234,11 +238,6 @@ func (m *memberPod) terminate() error {
 
 // server is the host's number of the server process.
 func (m *memberPod) server() (int, error) {
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.cmd.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	_ = raw
 	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", m.cmd.Process.Pid))
 	if err != nil {
 		return 0, err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -135,14 +134,8 @@ func postgresEngine(d *driver.Driver) agent.Engine {
 			s, err := d.Plan(ctx, r)
 			return s.Discards(), err
 		},
-		Unfit: func(r engine.Report) bool { return r.Reason == "Forked" || r.Reason == "LogRemoved" },
-		Explain: func(err error) (string, string, bool) {
-			var p *driver.Problem
-			if !errors.As(err, &p) {
-				return "", "", false
-			}
-			return p.Reason, p.Message, true
-		},
+		Unfit:   driver.Unfit,
+		Explain: driver.Explain,
 		Pump: func(ctx context.Context, from io.Reader, emit func(agent.Entry)) error {
 			return d.Watch().Pump(ctx, from, func(r driver.Record) { emit(entry(r)) })
 		},

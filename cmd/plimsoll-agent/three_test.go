@@ -51,7 +51,7 @@ func (w *writer) run(ctx context.Context) {
 			c, err := w.db.connect(dial, w.db.api.routed())
 			cancel()
 			if err != nil {
-				time.Sleep(5 * time.Millisecond)
+				time.Sleep(10 * time.Millisecond)
 				continue
 			}
 			conn = c
@@ -134,8 +134,11 @@ func TestThree(t *testing.T) {
 	w := d.write()
 	d.until("writes flow", 10*time.Second, func() error { return w.flows(begin) })
 
-	t.Run("switchover", func(t *testing.T) { d.switchover(t, w) })
+	for round := range 4 {
+		t.Run(fmt.Sprintf("switchover %d", round+1), func(t *testing.T) { d.t = t; d.switchover(t, w, fmt.Sprintf("s-%d", round+1)) })
+	}
 	t.Run("server killed", func(t *testing.T) {
+		d.t = t
 		d.disturb(t, w, func(lead *memberPod) {
 			pid := must(lead.server())(t)
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
@@ -144,21 +147,24 @@ func TestThree(t *testing.T) {
 		})
 	})
 	t.Run("pod killed", func(t *testing.T) {
+		d.t = t
 		d.disturb(t, w, func(lead *memberPod) { lead.kill() })
 	})
 	t.Run("pod terminated", func(t *testing.T) {
+		d.t = t
 		d.disturb(t, w, func(lead *memberPod) {
 			if err := lead.terminate(); err != nil {
 				t.Errorf("the agent ended with %v", err)
 			}
 		})
 	})
+	d.t = t
 	acked := w.stop()
 	d.keeps(t, acked)
 	d.idle(t)
 }
 
-func (d *database) switchover(t *testing.T, w *writer) {
+func (d *database) switchover(t *testing.T, w *writer, id string) {
 	old, _, err := d.leader()
 	if err != nil {
 		t.Fatal(err)
@@ -167,8 +173,8 @@ func (d *database) switchover(t *testing.T, w *writer) {
 	if old == target {
 		target = d.members[2]
 	}
+	d.until("writes flow", 10*time.Second, func() error { return w.flows(time.Now().Add(-20 * time.Millisecond)) })
 	w.reset()
-	id := "s-1"
 	d.change = func(a *engine.Aim) {
 		a.Switchover = &engine.Switchover{ID: id, Target: target.name, Expires: time.Now().Add(20 * time.Second).Truncate(time.Hour).Add(2 * time.Hour).UnixMilli()}
 	}
@@ -199,7 +205,13 @@ func steps(h *engine.HandOver) string {
 	if h == nil {
 		return "none"
 	}
-	return fmt.Sprintf("(%s) released +%d ms, elected +%d ms, promoted +%d ms, routed +%d ms after seen", h.Cause, h.Released-h.Seen, h.Elected-h.Seen, h.Promoted-h.Seen, h.Routed-h.Seen)
+	after := func(at int64) string {
+		if at == 0 {
+			return "not yet"
+		}
+		return fmt.Sprintf("+%d ms", at-h.Seen)
+	}
+	return fmt.Sprintf("(%s) after it was seen: released %s, elected %s, promoted %s, routed %s", h.Cause, after(h.Released), after(h.Elected), after(h.Promoted), after(h.Routed))
 }
 
 // disturb hurts the leader and waits until writes go on and the member is back.
@@ -210,6 +222,7 @@ func (d *database) disturb(t *testing.T, w *writer, hurt func(lead *memberPod)) 
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.until("writes flow", 10*time.Second, func() error { return w.flows(time.Now().Add(-20 * time.Millisecond)) })
 	w.reset()
 	begin := time.Now()
 	hurt(old)

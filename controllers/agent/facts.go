@@ -27,7 +27,7 @@ type sampler struct {
 	hasData atomic.Bool
 
 	mu      sync.Mutex // one sample at a time
-	primary int // PID of the server process that was once seen as primary: it stays one until it ends
+	primary int        // PID of the server process that was once seen as primary: it stays one until it ends
 	last    sample
 }
 
@@ -125,13 +125,7 @@ func connected(r engine.Report, err error) int {
 	if err != nil || r.Role != engine.Primary {
 		return -1
 	}
-	n := 0
-	for _, slot := range r.Slots {
-		if slot.Active {
-			n++
-		}
-	}
-	return n
+	return len(r.Streaming)
 }
 
 // factsOf says only what holds before and after the report was taken; between, the server may have ended or begun.

@@ -101,8 +101,12 @@ const (
 // Apply takes the newest decision and returns at once.
 func (k *keeper) Apply(d lease.Decision) {
 	k.mu.Lock()
+	old := k.decision
 	k.decision = d
 	k.mu.Unlock()
+	if d.Role != old.Role || d.Epoch != old.Epoch || d.Upstream != old.Upstream || d.Phase != old.Phase {
+		k.log.Info("decision", "role", d.Role, "epoch", d.Epoch, "upstream", d.Upstream, "phase", d.Phase, "reason", d.Reason)
+	}
 	k.nudge()
 }
 

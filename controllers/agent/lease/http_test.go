@@ -18,7 +18,7 @@ type askerFunc func(ctx context.Context, r Request) (Answer, error)
 func (f askerFunc) Ask(ctx context.Context, r Request) (Answer, error) { return f(ctx, r) }
 
 func named(name string) Identify {
-	return func(*http.Request) (string, error) { return name, nil }
+	return func(*http.Request) (Caller, error) { return Caller{Name: name, Member: true}, nil }
 }
 
 func TestPeersSendAndHandlerAnswers(t *testing.T) {
@@ -64,6 +64,7 @@ func TestPeersGiveUpInTime(t *testing.T) {
 }
 
 func TestHandlerRefuses(t *testing.T) {
+	manager := func(*http.Request) (Caller, error) { return Caller{Name: "a"}, nil }
 	good := `{"kind":"grant","database":"uid","from":"a","seq":1,"epoch":1}`
 	tests := map[string]struct {
 		method, path, body string
@@ -73,7 +74,9 @@ func TestHandlerRefuses(t *testing.T) {
 		"a fair request":                {"POST", "/lease/v1/grant", good, named("a"), 200},
 		"a field of a later version":    {"POST", "/lease/v1/grant", strings.Replace(good, "{", `{"new":1,`, 1), named("a"), 200},
 		"another's name":                {"POST", "/lease/v1/grant", good, named("b"), 403},
-		"no certificate":                {"POST", "/lease/v1/grant", good, func(*http.Request) (string, error) { return "", errors.New("none") }, 403},
+		"no certificate":                {"POST", "/lease/v1/grant", good, func(*http.Request) (Caller, error) { return Caller{}, errors.New("none") }, 403},
+		"the manager, for a grant":      {"POST", "/lease/v1/grant", good, manager, 403},
+		"the manager, for the status":   {"POST", "/lease/v1/status", strings.Replace(good, "grant", "status", 1), manager, 200},
 		"another kind than the path's":  {"POST", "/lease/v1/support", good, named("a"), 403},
 		"GET":                           {"GET", "/lease/v1/grant", "", named("a"), 404},
 		"another path":                  {"POST", "/v1/grant", good, named("a"), 404},

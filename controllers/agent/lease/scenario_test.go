@@ -64,6 +64,46 @@ func TestScenarios(t *testing.T) {
 				t.Errorf("called off %d times", w.counts["Aborted"])
 			}
 		}, "m0", 1},
+		"a switchover to somebody who is no voter is left alone": {4, func(_ *testing.T, w *world) {
+			w.want(func(a *Aim) { a.Switchover = Switchover{ID: "one", Target: "m3"} })
+			w.run(15 * time.Second)
+		}, "m0", 1},
+		"a switchover that could not begin in time is not begun later": {3, func(_ *testing.T, w *world) {
+			w.byName["m2"].crash()
+			w.want(func(a *Aim) { a.Switchover = Switchover{ID: "one", Target: "m2"} })
+			w.run(12 * time.Second)
+			w.byName["m2"].start()
+			w.run(10 * time.Second)
+		}, "m0", 1},
+		"a fenced leader hands over and stays stopped, also when it restarts": {3, func(t *testing.T, w *world) {
+			m0 := w.byName["m0"]
+			a := w.aim
+			a.Fenced = true
+			m0.step(a)
+			w.run(3 * time.Second)
+			m0.crash()
+			m0.run++
+			m, err := NewMachine(Default("m0", "uid", 1<<50), m0.clock(), m0.promise, m0.hasPromise)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range m.Step(m0.clock(), m0.facts()) {
+				if d, ok := o.(Decide); ok && d.Decision.Role != RoleStop {
+					t.Errorf("decided %s after a restart, before any aim", d.Decision.Role)
+				}
+			}
+		}, "", 2},
+		"while paused nobody takes over, and afterwards somebody does": {3, func(t *testing.T, w *world) {
+			w.want(func(a *Aim) { a.Paused = true })
+			w.run(2 * time.Second)
+			w.byName["m0"].crash()
+			w.run(20 * time.Second)
+			if w.counts["promoted"] != 1 {
+				t.Errorf("%d promotions", w.counts["promoted"])
+			}
+			w.want(func(a *Aim) { a.Paused = false })
+			w.run(6 * time.Second)
+		}, "", 2},
 		"the only member restarts and leads on by its own grant": {1, func(_ *testing.T, w *world) {
 			w.nodes[0].crash()
 			w.nodes[0].start()
@@ -85,7 +125,7 @@ func TestScenarios(t *testing.T) {
 			w.nodes[0].crash()
 			w.nodes[0].start()
 			w.run(time.Second)
-		}, "m1", 2},
+		}, "", 2},
 		"a leader with grants rewrites a deleted record above all that was": {3, func(_ *testing.T, w *world) {
 			w.version++
 			w.lease = Seen{ResourceVersion: "99"}
@@ -106,7 +146,7 @@ func TestScenarios(t *testing.T) {
 			w.run(6 * time.Second)
 			w.nodes[0].start()
 			w.run(6 * time.Second)
-			w.nodes[1].crash()
+			w.byName[w.lease.Record.Leader].crash()
 			w.run(8 * time.Second)
 		}, "", 3},
 		"members are swapped for others one by one, the leader last": {5, func(t *testing.T, w *world) {
