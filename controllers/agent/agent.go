@@ -314,14 +314,14 @@ func (f fresher) Ask(ctx context.Context, r lease.Request) (lease.Answer, error)
 
 // memberOf reads the member's name from a request's certificate.
 func memberOf(uid string) lease.Identify {
-	return func(r *http.Request) (string, error) {
+	return func(r *http.Request) (lease.Caller, error) {
 		who, err := client.Identify(r.TLS.PeerCertificates[0], uid)
 		if err != nil {
-			return "", err
+			return lease.Caller{}, err
 		}
 		if who.Manager {
-			return "", errors.New("the manager is no member")
+			return lease.Caller{Name: engine.ManagerCommonName}, nil // it may ask for the status, no more
 		}
-		return who.Member, nil
+		return lease.Caller{Name: who.Member, Member: true}, nil
 	}
 }
