@@ -25,6 +25,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -44,6 +45,7 @@ import (
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 	agentclient "github.com/plimsoll-dev/plimsoll-operator/controllers/agent/client"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/certificate"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine/postgres"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/policy"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/ssa"
@@ -325,7 +327,8 @@ func (w *world) objects() map[string]string {
 			w.Fatal(err)
 		}
 		kind := strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%T", list), "*v1."), "List")
-		for _, item := range raw["items"].([]any) {
+		items, _ := raw["items"].([]any) // null if there are none
+		for _, item := range items {
 			u := unstructured.Unstructured{Object: item.(map[string]any)}
 			out[kind+"/"+u.GetName()] = u.GetResourceVersion()
 		}
@@ -391,4 +394,354 @@ func TestDatabaseOnAPIServer(t *testing.T) {
 			t.Errorf("an idle Database caused requests: %v", got)
 		}
 	})
+}
+
+func (w *world) pod(name string) *corev1.Pod {
+	w.Helper()
+	var p corev1.Pod
+	if err := w.person.Get(w.Context(), types.NamespacedName{Namespace: w.namespace, Name: name}, &p); err != nil {
+		w.Fatal(err)
+	}
+	return &p
+}
+
+func (w *world) secret(name string) *corev1.Secret {
+	w.Helper()
+	var s corev1.Secret
+	if err := w.person.Get(w.Context(), types.NamespacedName{Namespace: w.namespace, Name: name}, &s); err != nil {
+		w.Fatal(err)
+	}
+	return &s
+}
+
+func (w *world) exists(obj client.Object, name string) bool {
+	w.Helper()
+	err := w.person.Get(w.Context(), types.NamespacedName{Namespace: w.namespace, Name: name}, obj)
+	if client.IgnoreNotFound(err) != nil {
+		w.Fatal(err)
+	}
+	return err == nil
+}
+
+func stalledBy(reason, text string) func(*v1.Database) bool {
+	return func(d *v1.Database) bool {
+		c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionStalled)
+		return c != nil && c.Status == metav1.ConditionTrue && c.Reason == reason && strings.Contains(c.Message, text)
+	}
+}
+
+func TestScaleUpAndDown(t *testing.T) {
+	w := newWorld(t)
+	w.database("orders", func(d *v1.Database) { d.Spec.Replicas = new(int32(1)); d.Spec.DeletionPolicy = v1.DeletionDelete })
+	w.until("orders", "one instance", running)
+	w.edit("orders", func(d *v1.Database) { d.Spec.Replicas = new(int32(3)) })
+	w.until("orders", "three instances", func(d *v1.Database) bool { return running(d) && d.Status.Ready == "3/3" })
+	w.edit("orders", func(d *v1.Database) { d.Spec.Replicas = new(int32(2)) })
+	w.until("orders", "two instances", func(d *v1.Database) bool {
+		return running(d) && d.Status.Ready == "2/2" && slices.Equal(d.Status.Voters, []string{"orders-1", "orders-2"})
+	})
+	if w.exists(&corev1.Pod{}, "orders-3") {
+		t.Error("the pod of orders-3 is still there")
+	}
+	w.until("orders", "the volume of orders-3 to be deleted", func(*v1.Database) bool {
+		var c corev1.PersistentVolumeClaim
+		return !w.exists(&c, "orders-3") || c.DeletionTimestamp != nil
+	})
+}
+
+func TestScaleDownKeepsRetainedVolumes(t *testing.T) {
+	w := newWorld(t)
+	w.database("orders", func(d *v1.Database) { d.Spec.DeletionPolicy = v1.DeletionRetain })
+	w.until("orders", "three instances", running)
+	w.edit("orders", func(d *v1.Database) { d.Spec.Replicas = new(int32(1)) })
+	w.until("orders", "one instance", func(d *v1.Database) bool { return running(d) && d.Status.Ready == "1/1" })
+	for _, name := range []string{"orders-1", "orders-2", "orders-3"} {
+		var c corev1.PersistentVolumeClaim
+		if !w.exists(&c, name) || c.DeletionTimestamp != nil {
+			t.Errorf("the volume %s is gone", name)
+		}
+	}
+}
+
+func request1(id, target string, expires time.Time) string {
+	return fmt.Sprintf(`{"id":%q,"target":%q,"expires":%q}`, id, target, expires.UTC().Format(time.RFC3339))
+}
+
+func (w *world) annotate(name, key, value string) {
+	w.Helper()
+	w.edit(name, func(d *v1.Database) {
+		if d.Annotations == nil {
+			d.Annotations = map[string]string{}
+		}
+		d.Annotations[key] = value
+	})
+}
+
+func TestRequests(t *testing.T) {
+	w := newWorld(t)
+	w.database("orders")
+	w.until("orders", "three instances", running)
+	is := func(id string, state v1.RequestState) func(*v1.Database) bool {
+		return func(d *v1.Database) bool {
+			return slices.ContainsFunc(d.Status.Requests, func(r v1.RequestStatus) bool { return r.ID == id && r.State == state })
+		}
+	}
+	w.annotate("orders", v1.AnnotationSwitchover, request1("s1", "orders-2", time.Now().Add(time.Minute)))
+	d := w.until("orders", "the switchover", func(d *v1.Database) bool { return is("s1", v1.RequestDone)(d) && running(d) && d.Status.Leader == "orders-2" })
+	if len(d.Status.HandOvers) != 2 || d.Status.HandOvers[0].Cause != "switchover" || d.Status.HandOvers[0].From != "orders-1" {
+		t.Errorf("hand-overs: %+v", d.Status.HandOvers)
+	}
+	w.annotate("orders", v1.AnnotationSwitchover, request1("s2", "orders-9", time.Now().Add(time.Minute)))
+	w.until("orders", "a refusal", is("s2", v1.RequestFailed))
+	w.annotate("orders", v1.AnnotationSwitchover, request1("s3", "orders-1", time.Now().Add(-time.Minute)))
+	w.until("orders", "an expired one", is("s3", v1.RequestExpired))
+	w.annotate("orders", v1.AnnotationSwitchover, `{"id":`)
+	w.until("orders", "a malformed one", is("malformed-switchover", v1.RequestFailed))
+	if d := w.get("orders"); d.Status.Leader != "orders-2" || d.Status.Epoch != 2 {
+		t.Errorf("leader %s, epoch %d: refused requests moved it", d.Status.Leader, d.Status.Epoch)
+	}
+	w.annotate("orders", v1.AnnotationRestart, request1("r1", "", time.Now().Add(time.Minute)))
+	w.until("orders", "the restart of all", func(d *v1.Database) bool { return is("r1", v1.RequestDone)(d) && running(d) })
+	for _, name := range []string{"orders-1", "orders-2", "orders-3"} {
+		w.fleet.with(func() {})
+		if got := w.fleet.of(name).restarts; !slices.Equal(got, []string{"request-r1"}) {
+			t.Errorf("%s was restarted by %v", name, got)
+		}
+	}
+}
+
+func TestParameterRestartGoesRoundOnce(t *testing.T) {
+	w := newWorld(t)
+	w.database("orders")
+	w.until("orders", "three instances", running)
+	w.fleet.with(func() {
+		for _, a := range w.fleet.agents {
+			a.pending = []string{"shared_buffers"}
+		}
+	})
+	w.until("orders", "no pending restart", func(d *v1.Database) bool {
+		return running(d) && d.Status.Epoch == 2 && !slices.ContainsFunc(d.Status.Instances, func(i v1.InstanceStatus) bool { return i.RestartPending })
+	})
+	for _, name := range []string{"orders-1", "orders-2", "orders-3"} {
+		if got := w.fleet.of(name).restarts; len(got) != 1 {
+			t.Errorf("%s was restarted by %v", name, got)
+		}
+	}
+}
+
+func TestRollOfAnImage(t *testing.T) {
+	w := newWorld(t)
+	w.fleet.refuse = "registry.test/none:15"
+	w.database("orders")
+	w.until("orders", "three instances", running)
+	before := map[string]types.UID{}
+	for _, name := range []string{"orders-1", "orders-2", "orders-3"} {
+		before[name] = w.pod(name).UID
+	}
+	w.edit("orders", func(d *v1.Database) { d.Spec.Image = "registry.test/none:15" })
+	w.until("orders", "the bad image to be told", stalledBy(v1.ReasonImagePull, "not found"))
+	changed := 0
+	for name, uid := range before {
+		if w.pod(name).UID != uid {
+			changed++
+		}
+	}
+	if changed != 1 {
+		t.Errorf("%d pods were replaced by ones that cannot start", changed)
+	}
+	w.edit("orders", func(d *v1.Database) { d.Spec.Image = "registry.test/postgres:15" })
+	w.until("orders", "the good image everywhere", func(d *v1.Database) bool {
+		if !running(d) {
+			return false
+		}
+		for name := range before {
+			if databaseImage(w.pod(name)) != "registry.test/postgres:15" {
+				return false
+			}
+		}
+		return true
+	})
+	if d := w.get("orders"); d.Status.Epoch != 2 || d.Status.HandOvers[0].Cause != "switchover" {
+		t.Errorf("want one planned hand-over, got %+v", d.Status.HandOvers)
+	}
+}
+
+func TestPasswordIsAdoptedAfterARefusal(t *testing.T) {
+	w := newWorld(t)
+	w.database("orders", func(d *v1.Database) { d.Spec.Replicas = new(int32(1)) })
+	d := w.until("orders", "one instance", running)
+	s := w.secret("orders-app")
+	s.Data["password"] = []byte("a new one: Ünïcode")
+	if err := w.person.Update(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	want, err := scramVerifier(string(d.UID), "app", "a new one: Ünïcode")
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := w.fleet.of("orders-1")
+	began := time.Now()
+	w.fleet.with(func() { agent.failures++ })
+	w.until("orders", "the aim with the new password", func(*v1.Database) bool {
+		w.fleet.mu.Lock()
+		defer w.fleet.mu.Unlock()
+		return cmp.Equal(agent.aim.Accounts, []engine.Account{{Name: "app", Verifier: want}})
+	})
+	t.Logf("adopted after %s", time.Since(began))
+	w.until("orders", "the address with the new password", func(*v1.Database) bool {
+		return strings.Contains(string(w.secret("orders-app").Data["uri"]), "a%20new%20one")
+	})
+}
+
+func TestMaintenance(t *testing.T) {
+	w := newWorld(t)
+	w.database("orders")
+	w.until("orders", "three instances", running)
+
+	w.annotate("orders", v1.AnnotationFence, "orders-3")
+	w.until("orders", "the fence", func(d *v1.Database) bool {
+		return slices.ContainsFunc(d.Status.Instances, func(i v1.InstanceStatus) bool { return i.Name == "orders-3" && i.State == "fenced" })
+	})
+	w.annotate("orders", v1.AnnotationFence, "")
+	w.until("orders", "the end of the fence", running)
+
+	w.edit("orders", func(d *v1.Database) { d.Spec.Maintenance.Paused = true })
+	w.until("orders", "the pause", func(d *v1.Database) bool {
+		c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionReconciling)
+		return c != nil && c.Reason == v1.ReasonPaused
+	})
+	if err := w.person.Delete(t.Context(), w.pod("orders-3")); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second)
+	if w.exists(&corev1.Pod{}, "orders-3") {
+		t.Error("a pod was made for a paused Database")
+	}
+	w.edit("orders", func(d *v1.Database) { d.Spec.Maintenance.Paused = false })
+	w.until("orders", "the lost pod", running)
+
+	w.edit("orders", func(d *v1.Database) { d.Spec.Maintenance.Hibernated = true })
+	w.until("orders", "the sleep", func(d *v1.Database) bool { return d.Status.Phase == v1.PhaseHibernated })
+	if !w.exists(&corev1.PersistentVolumeClaim{}, "orders-1") {
+		t.Error("the volume of a hibernated Database is gone")
+	}
+	w.edit("orders", func(d *v1.Database) { d.Spec.Maintenance.Hibernated = false })
+	w.until("orders", "three instances again", running)
+}
+
+func TestWhatIsMissingIsNamed(t *testing.T) {
+	w := newWorld(t)
+	w.database("orders", func(d *v1.Database) { d.Spec.TLS.ServerSecret = "orders-tls" })
+	w.until("orders", "the missing Secret", stalledBy(v1.ReasonSecretMissing, "Secret orders-tls of spec.tls.serverSecret does not exist"))
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "billing-app"}, StringData: map[string]string{"password": "x"}}
+	if err := w.person.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	w.database("billing")
+	w.until("billing", "the conflict", stalledBy(v1.ReasonSecretConflict, "Secret billing-app exists"))
+	if w.exists(&corev1.Pod{}, "billing-1") || w.exists(&corev1.Pod{}, "orders-1") {
+		t.Error("a pod was made that cannot start")
+	}
+	if err := w.person.Delete(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	w.until("billing", "three instances once the Secret is gone", running)
+}
+
+func TestDeletionInEveryPhase(t *testing.T) {
+	for phase, reach := range map[string]func(w *world){
+		"before anything exists": func(w *world) { w.database("orders") },
+		"stalled": func(w *world) {
+			w.database("orders", func(d *v1.Database) { d.Spec.TLS.ServerSecret = "none" })
+			w.until("orders", "it to stall", stalledBy(v1.ReasonSecretMissing, "none"))
+		},
+		"creating": func(w *world) {
+			w.fleet.mu.Lock() // no agent answers, so that it goes no further
+			w.Cleanup(w.fleet.mu.Unlock)
+			w.database("orders")
+			w.until("orders", "the first pod", func(*v1.Database) bool { return w.exists(&corev1.Pod{}, "orders-1") })
+		},
+		"running": func(w *world) { w.database("orders"); w.until("orders", "three instances", running) },
+		"changing": func(w *world) {
+			w.database("orders")
+			w.until("orders", "three instances", running)
+			w.edit("orders", func(d *v1.Database) { d.Spec.Image = "registry.test/postgres:15" })
+		},
+		"hibernated": func(w *world) {
+			w.database("orders", func(d *v1.Database) { d.Spec.Replicas = new(int32(1)) })
+			w.until("orders", "one instance", running)
+			w.edit("orders", func(d *v1.Database) { d.Spec.Maintenance.Hibernated = true })
+			w.until("orders", "the sleep", func(d *v1.Database) bool { return d.Status.Phase == v1.PhaseHibernated })
+		},
+	} {
+		t.Run(phase, func(t *testing.T) {
+			w := newWorld(t)
+			reach(w)
+			uid := string(w.get("orders").UID)
+			if err := w.person.Delete(t.Context(), w.get("orders")); err != nil {
+				t.Fatal(err)
+			}
+			deadline := time.Now().Add(5 * time.Second)
+			for w.exists(&v1.Database{}, "orders") {
+				if time.Now().After(deadline) {
+					t.Fatal("the Database does not go: something holds it back")
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			time.Sleep(1500 * time.Millisecond) // what was under way ends
+			before := w.objects()
+			time.Sleep(2 * time.Second)
+			if diff := cmp.Diff(before, w.objects()); diff != "" {
+				t.Errorf("the manager goes on for a Database that is gone:\n%s", diff)
+			}
+			w.onlyOwned(uid)
+			if open, _, _ := w.reports.counts(); open != 0 {
+				t.Errorf("%d streams are still open", open)
+			}
+			w.noSeries()
+		})
+	}
+}
+
+// onlyOwned checks that the garbage collector will find everything but volumes that are kept. (No collector runs here.)
+func (w *world) onlyOwned(uid string) {
+	w.Helper()
+	for _, list := range []client.ObjectList{&corev1.PodList{}, &corev1.SecretList{}, &corev1.ServiceList{}, &coordinationv1.LeaseList{}, &rbacv1.RoleList{}} {
+		if err := w.person.List(w.Context(), list, client.InNamespace(w.namespace)); err != nil {
+			w.Fatal(err)
+		}
+		_ = meta.EachListItem(list, func(o runtime.Object) error {
+			if !ownedBy(o.(client.Object).GetOwnerReferences(), types.UID(uid)) {
+				w.Errorf("%T %s is not owned by the Database", o, o.(client.Object).GetName())
+			}
+			return nil
+		})
+	}
+	var claims corev1.PersistentVolumeClaimList
+	if err := w.person.List(w.Context(), &claims, client.InNamespace(w.namespace)); err != nil {
+		w.Fatal(err)
+	}
+	for _, c := range claims.Items {
+		if len(c.OwnerReferences) > 0 {
+			w.Errorf("volume %s would go with its Database, though it is to be kept", c.Name)
+		}
+	}
+}
+
+// noSeries checks that no metric names the Database any more.
+func (w *world) noSeries() {
+	w.Helper()
+	families, err := w.registry.Gather()
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "database" {
+					w.Errorf("%s still has a series of Database %s", f.GetName(), l.GetValue())
+				}
+			}
+		}
+	}
 }

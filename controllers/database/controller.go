@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -23,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -106,23 +104,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: soonest(plan.LookAgain, acted.LookAgain)}, nil
 }
 
-// begin gives the pass its id, its logger and its time-out.
+// begin marks what the pass asks of the API server with its id, and bounds its time.
 func (r *Reconciler) begin(ctx context.Context, key types.NamespacedName) (context.Context, func()) {
-	id := uuid.NewString()
-	ctx = context.WithValue(ctx, operationKey{}, id)
-	ctx = ssa.WithOperation(log.IntoContext(ctx, log.FromContext(ctx).WithValues("operation", id)), id)
-	ctx, cancel := context.WithTimeout(ctx, passTimeout)
+	ctx, cancel := context.WithTimeout(ssa.WithOperation(ctx, operation(ctx)), passTimeout)
 	end := r.health.pass(key)
 	return ctx, func() { end(); cancel() }
 }
 
-type operationKey struct{}
-
-// operation is the id of the pass under way.
-func operation(ctx context.Context) string {
-	id, _ := ctx.Value(operationKey{}).(string)
-	return id
-}
+// operation is the id of the pass under way: the logs have it as reconcileID, events and the API server's audit log have it too.
+func operation(ctx context.Context) string { return string(controller.ReconcileIDFromContext(ctx)) }
 
 // report writes the status, once, and tells what changed in it.
 func (r *Reconciler) report(ctx context.Context, s Seen, status v1.DatabaseStatus) error {

@@ -185,6 +185,11 @@ func (d *draft) findings() bool {
 			d.stall(v1.ReasonServerFailed, "%s: %s", name, r.Problem)
 		}
 	}
+	for _, name := range d.Wanted {
+		if r := d.seen.report(name); r != nil && r.Ready && !d.Leadership.votes(name) {
+			d.work(d.madeReason(), "waiting for %s to get a vote", name)
+		}
+	}
 	return true
 }
 

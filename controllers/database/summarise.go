@@ -163,7 +163,7 @@ func phase(s Seen, p Plan, status v1.DatabaseStatus) v1.Phase {
 		return v1.PhaseCreating
 	case !serves(s, p):
 		return v1.PhaseDown
-	case !all && (d.Status.Phase == v1.PhaseCreating || d.Status.Phase == v1.PhasePending || d.Status.Phase == ""):
+	case (!all || p.Working != nil) && (d.Status.Phase == v1.PhaseCreating || d.Status.Phase == v1.PhasePending || d.Status.Phase == ""):
 		return v1.PhaseCreating
 	case p.Working != nil:
 		return v1.PhaseChanging

@@ -39,6 +39,9 @@ const (
 	EnvUID       = "PLIMSOLL_UID"
 	EnvInstance  = "PLIMSOLL_INSTANCE"
 	EnvEngine    = "PLIMSOLL_ENGINE"
+	// EnvAddress and EnvNode are the pod's IP and its node, from the downward API: the leader writes them into the EndpointSlice.
+	EnvAddress = "PLIMSOLL_POD_IP"
+	EnvNode    = "PLIMSOLL_NODE"
 )
 
 // TLSFiles are the public files of one of MemberTLSDir and ServerTLSDir.

@@ -78,7 +78,7 @@ func (s *KubeStore) remember(o kube.Object) {
 func (s *KubeStore) base(resourceVersion string) (kube.Object, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.last.ResourceVersion() != resourceVersion {
+	if resourceVersion == "" || s.last.ResourceVersion() != resourceVersion {
 		return nil, false
 	}
 	return s.last.Clone(), true
@@ -137,10 +137,13 @@ func (s *KubeStore) Route(ctx context.Context, epoch uint64) error {
 }
 
 func (e Endpoint) json(namespace string) map[string]any {
-	return map[string]any{
+	out := map[string]any{
 		"addresses":  []any{e.Address},
 		"conditions": map[string]any{"ready": true, "serving": true, "terminating": false},
-		"nodeName":   e.Node,
 		"targetRef":  map[string]any{"kind": "Pod", "namespace": namespace, "name": e.Pod},
 	}
+	if e.Node != "" {
+		out["nodeName"] = e.Node // an empty one is refused
+	}
+	return out
 }

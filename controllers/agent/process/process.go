@@ -41,6 +41,8 @@ type Spec struct {
 	// Stdout and Stderr are inherited as they are. They are files, not writers: os/exec would otherwise wait for the end of a
 	// pipe that a grandchild may hold open long after its parent has died.
 	Stdout, Stderr *os.File
+	// Credential to run as; nil for this process's own.
+	Credential *syscall.Credential
 }
 
 // Exit says how a process ended.
@@ -72,7 +74,7 @@ func (t *Table) Start(s Spec) (*Process, error) {
 	cmd := exec.Command(s.Path, s.Args...) //nolint:noctx // see above
 	cmd.Env, cmd.Dir = s.Env, s.Dir
 	cmd.Stdout, cmd.Stderr = s.Stdout, s.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: s.Credential}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Path, err)
 	}

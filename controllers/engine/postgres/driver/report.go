@@ -216,13 +216,13 @@ const mayReceive = "(current_setting('primary_conninfo') <> '' OR EXISTS (SELECT
 
 func (d *Driver) askReplica(ctx context.Context, c *pgx.Conn, r *engine.Report) error {
 	r.Role = engine.Replica
-	var receivedTL, ownTL int64
+	var receivedTL, ownTL, segment int64
 	var received, replayed, latest, sender, status *string
 	// The process counts, not only the view: that shows a receiver only once it is connected.
 	err := c.QueryRow(ctx, "SELECT pg_last_wal_receive_lsn()::text, pg_last_wal_replay_lsn()::text, w.latest_end_lsn::text, w.sender_host, w.status, coalesce(w.received_tli, 0)::int8, "+
 		"(SELECT greatest(timeline_id, min_recovery_end_timeline) FROM pg_control_checkpoint(), pg_control_recovery())::int8, "+
-		mayReceive+" FROM (SELECT) one LEFT JOIN pg_stat_wal_receiver w ON true").
-		Scan(&received, &replayed, &latest, &sender, &status, &receivedTL, &ownTL, &r.Receiving)
+		"(SELECT setting::int8 FROM pg_settings WHERE name = 'wal_segment_size'), "+mayReceive+" FROM (SELECT) one LEFT JOIN pg_stat_wal_receiver w ON true").
+		Scan(&received, &replayed, &latest, &sender, &status, &receivedTL, &ownTL, &segment, &r.Receiving)
 	if err != nil {
 		return fmt.Errorf("ask the replica: %w", err)
 	}
@@ -234,7 +234,8 @@ func (d *Driver) askReplica(ctx context.Context, c *pgx.Conn, r *engine.Report) 
 		return v
 	}
 	// What was received is what is on disk; after a restart it is unknown or a segment's start until streaming begins again.
-	r.Position = position(uint64(max(receivedTL, ownTL)), max(at(received), at(replayed)))
+	end := max(at(received), at(replayed))
+	r.Position = position(uint64(max(receivedTL, ownTL, d.timelineAt(end, lsn(segment)))), end)
 	if r.Receiving {
 		d.state.Lock()
 		r.Upstream = d.upstream
@@ -253,6 +254,28 @@ func (d *Driver) askReplica(ctx context.Context, c *pgx.Conn, r *engine.Report) 
 	r.Ready = d.streamed
 	d.state.Unlock()
 	return slotsOf(ctx, c, r, "pg_last_wal_replay_lsn()")
+}
+
+// timelineAt is the newest timeline whose log reaches the position, by the names of its files; 0 if none is there. Without a
+// receiver the server itself only tells the timeline of its last restart point, which is behind by several changes of hands where
+// these come quickly: a member that holds more would be taken for one that holds less.
+func (d *Driver) timelineAt(at, segment lsn) int64 {
+	if at == 0 || segment <= 0 {
+		return 0
+	}
+	perID := (1 << 32) / uint64(segment)
+	n := uint64((at - 1) / segment)
+	found, err := filepath.Glob(filepath.Join(d.data(), "pg_wal", fmt.Sprintf("????????%08X%08X", n/perID, n%perID)))
+	if err != nil {
+		return 0
+	}
+	var newest uint32
+	for _, path := range found {
+		if timeline, ok := segmentTimeline(filepath.Base(path)); ok {
+			newest = max(newest, timeline)
+		}
+	}
+	return int64(newest)
 }
 
 // reportOffline says what files say: the position holds with the server stopped, too.
