@@ -239,9 +239,12 @@ func TestKeeperSeesAFallAtOnce(t *testing.T) {
 }
 
 func TestKeeperKillsAServerThatResists(t *testing.T) {
-	b := newBench(t, `trap '' INT TERM; while :; do sleep 0.02; done`)
+	b := newBench(t, `trap '' INT TERM; : > deaf; while :; do sleep 0.02; done`)
 	b.decide(following2())
-	b.until("it follows", obeys(1, lease.ServerReplica))
+	b.until("it is deaf", func(_ word, f lease.Facts) bool {
+		_, err := os.Stat(filepath.Join(b.driver.dir, "deaf"))
+		return err == nil && f.Obeys == 1
+	})
 	b.decide(lease.Decision{Role: lease.RoleStop, Epoch: 7})
 	took := b.until("it is dead", obeys(2, lease.ServerStopped))
 	if took < 400*time.Millisecond || took > 2*time.Second {
