@@ -282,7 +282,7 @@ func obeyed(s seen) bool {
 		return v.Life == up && v.Kind == engine.Replica && v.became(wanted(s), s.Secrets)
 	case lease.RolePrimary:
 	}
-	if v.Life != up || v.Kind != engine.Primary || v.StopSent != 0 || v.Became == nil {
+	if v.Life != up || v.Kind != engine.Primary || v.StopSent != 0 {
 		return false
 	}
 	switch s.Decision.Phase {

@@ -27,7 +27,7 @@ type sampler struct {
 	hasData atomic.Bool
 
 	mu      sync.Mutex // one sample at a time
-	primary int // PID of the server process that was once seen as primary: it stays one until it ends
+	primary int        // PID of the server process that was once seen as primary: it stays one until it ends
 	last    sample
 }
 
@@ -64,7 +64,7 @@ func (s *sampler) run(ctx context.Context) {
 func (s *sampler) pace() time.Duration {
 	w := s.keeper.told()
 	s.mu.Lock()
-	receiving := s.last.Report.Upstream != ""
+	receiving := s.last.Report.Receiving
 	s.mu.Unlock()
 	switch {
 	case w.Decision.Phase != lease.PhaseNone,
@@ -125,20 +125,14 @@ func connected(r engine.Report, err error) int {
 	if err != nil || r.Role != engine.Primary {
 		return -1
 	}
-	n := 0
-	for _, slot := range r.Slots {
-		if slot.Active {
-			n++
-		}
-	}
-	return n
+	return len(r.Streaming)
 }
 
 // factsOf says only what holds before and after the report was taken; between, the server may have ended or begun.
 func (s *sampler) factsOf(before, after word, r engine.Report, err error) lease.Facts {
 	f := lease.Facts{
 		Obeys: min(before.Obeys, after.Obeys), HasData: s.hasData.Load(), StopBudget: s.keeper.budget.get(),
-		Receiving: err == nil && after.Server.Life == up && r.Upstream != "",
+		Receiving: err == nil && after.Server.Life == up && r.Receiving,
 		Prepared:  before.Server.Checkpointed && after.Server.Checkpointed,
 		Quiesced:  before.Server.Quiesced && after.Server.Quiesced && after.Server.Life == up,
 	}

@@ -101,8 +101,12 @@ const (
 // Apply takes the newest decision and returns at once.
 func (k *keeper) Apply(d lease.Decision) {
 	k.mu.Lock()
+	old := k.decision
 	k.decision = d
 	k.mu.Unlock()
+	if d.Role != old.Role || d.Epoch != old.Epoch || d.Upstream != old.Upstream || d.Phase != old.Phase {
+		k.log.Info("decision", "role", d.Role, "epoch", d.Epoch, "upstream", d.Upstream, "phase", d.Phase, "reason", d.Reason)
+	}
 	k.nudge()
 }
 
@@ -160,6 +164,16 @@ func (k *keeper) told() word {
 	defer k.mu.Unlock()
 	return k.word
 }
+
+// restartDone is the newest restart token that was carried out.
+func (k *keeper) restartDone() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.memory.RestartDone
+}
+
+// beat is when the loop last turned.
+func (k *keeper) beat() lease.Time { return lease.Time(k.pulse.Load()) }
 
 // run takes steps until the context ends; then it kills what is left.
 func (k *keeper) run(ctx context.Context) {

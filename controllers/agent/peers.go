@@ -18,9 +18,6 @@ type peers struct {
 	address map[string]string
 }
 
-// leasePath begins the path of the leadership's messages; their kind ends it.
-const leasePath = "/lease/v1/"
-
 func (p *peers) want(a engine.Aim) {
 	address := make(map[string]string, len(a.Members))
 	for _, m := range a.Members {
@@ -40,7 +37,7 @@ func (p *peers) Send(ctx context.Context, to string, r lease.Request) (lease.Ans
 		return lease.Answer{}, fmt.Errorf("ask %s: the aim does not hold its address", to)
 	}
 	var a lease.Answer
-	if err := p.client.Post(ctx, engine.Peer{Name: to, Address: address}, leasePath+string(r.Kind), r, &a); err != nil {
+	if err := p.client.Post(ctx, engine.Peer{Name: to, Address: address}, lease.Path+string(r.Kind), r, &a); err != nil {
 		return lease.Answer{}, err
 	}
 	if err := a.Validate(); err != nil {

@@ -68,7 +68,7 @@ func (r *reporter) event(e lease.Event) {
 	case lease.EventElected, lease.EventPromoted, lease.EventRouted:
 		r.handOver = &engine.HandOver{
 			Epoch: int64(e.Epoch), Cause: e.Cause, From: r.handOverFrom(e),
-			Seen: wall(e.Line.Seen, now, at), Released: wall(e.Line.Ended, now, at), Elected: wall(e.Line.Elected, now, at),
+			Seen: wall(e.Line.Seen, now, at), Released: wall(max(e.Line.Released, e.Line.Expired), now, at), Elected: wall(e.Line.Elected, now, at),
 			Promoted: wall(e.Line.Promoted, now, at), Routed: wall(e.Line.Routed, now, at),
 		}
 	case lease.EventAborted:
@@ -117,6 +117,9 @@ func (r *reporter) build() engine.Report {
 		out.Leader = d.Record.Leader
 	}
 	out.Leading = d.Role == lease.RolePrimary
+	if out.Leading && r.aim.Synchronous == synchronousPreferred {
+		out.SyncWanted = d.SyncNeed // what it would wait for, if enough were there
+	}
 	out.RestartDone = r.restartDone()
 	out.SecretsHash = r.certs.hash()
 	out.Data, out.WAL = volume(r.cfg.DataDir), volume(r.cfg.WALDir)

@@ -23,7 +23,6 @@ const (
 	// maxConnections to one port; members, managers and a person with the plugin need a few each.
 	maxConnections = 128
 	maxHeader      = 8 << 10
-	maxMessage     = 64 << 10
 	headerTimeout  = 5 * time.Second
 	requestTimeout = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
@@ -44,17 +43,15 @@ type service struct {
 	reporter *reporter
 	// take an aim: nil, or why not.
 	take func(engine.Aim) error
-	// ask hands a member's message to the leadership.
-	ask func(context.Context, lease.Request) (lease.Answer, error)
-	// fresh takes a new sample of the server, for a message that must not be answered with an old position.
-	fresh func(context.Context)
+	// lease takes the members' messages about the leadership.
+	lease http.Handler
 }
 
 func (s *service) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT /v1/aim", s.only(manager, s.putAim))
 	mux.HandleFunc("GET /v1/report", s.only(anyone, s.getReport))
-	mux.HandleFunc("POST "+leasePath+"{kind}", s.only(member, s.postLease))
+	mux.HandleFunc("POST "+lease.Path, s.only(member, func(w http.ResponseWriter, r *http.Request, _ client.Identity) { s.lease.ServeHTTP(w, r) }))
 	return mux
 }
 
@@ -190,36 +187,6 @@ func (s *service) watch(w http.ResponseWriter, r *http.Request) {
 		case <-pause.C:
 		}
 	}
-}
-
-func (s *service) postLease(w http.ResponseWriter, r *http.Request, who client.Identity) {
-	var req lease.Request
-	if !decode(w, r, maxMessage, &req) {
-		return
-	}
-	switch err := req.Validate(); {
-	case err != nil:
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	case string(req.Kind) != r.PathValue("kind"):
-		http.Error(w, "the request's kind is not the path's", http.StatusBadRequest)
-		return
-	case req.From != who.Member:
-		http.Error(w, fmt.Sprintf("%s speaks for %s", who.Member, req.From), http.StatusForbidden)
-		return
-	}
-	ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
-	defer cancel()
-	if wantsFresh(req, s.cfg.Instance) {
-		s.fresh(ctx)
-	}
-	a, err := s.ask(ctx, req)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	writeJSON(w, a)
 }
 
 // wantsFresh says that the answer's position decides: who asks waits for this member to hold all.

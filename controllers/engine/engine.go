@@ -202,6 +202,8 @@ type Report struct {
 	// InSync counts the peers that hold commits synchronously now, of SyncWanted (primary).
 	InSync     int `json:"inSync"`
 	SyncWanted int `json:"syncWanted"`
+	// Streaming names the members that follow now, synchronously or not (primary). One that is still being copied is not among them.
+	Streaming []string `json:"streaming,omitempty"`
 
 	// Data and WAL volumes; WAL is zero where there is none of its own.
 	Data VolumeUse `json:"data"`

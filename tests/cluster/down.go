@@ -49,7 +49,7 @@ func (c *Cluster) down(ctx context.Context) error {
 	}
 	var failed error
 	try := func(err error) { failed = errors.Join(failed, err) }
-	for i := range c.state.Nodes {
+	for i := range maxNodes { // not by the state, which may be of half a start
 		try(c.thawVolumes(ctx, i+1)) // a process that waits for a frozen file system cannot be killed
 	}
 	try(killCgroup(ctx, cgroupRoot))

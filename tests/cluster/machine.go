@@ -18,7 +18,18 @@ func sysctls() []string {
 	}
 }
 
-// keepSysctls writes down the settings as they were before the cluster.
+// changeSysctls writes down the settings as they were before the cluster and changes the one that we need changed.
+func (c *Cluster) changeSysctls() error {
+	if err := c.keepSysctls(); err != nil {
+		return err
+	}
+	// Three kubelets and containerds watch more files than the default of 128 allows.
+	if err := os.WriteFile("/proc/sys/fs/inotify/max_user_instances", []byte("1024"), 0o644); err != nil {
+		return fmt.Errorf("raise the limit of file watches: %w", err)
+	}
+	return nil
+}
+
 func (c *Cluster) keepSysctls() error {
 	if _, err := os.Stat(c.path("sysctls.json")); err == nil {
 		return nil // of a run that did not end well: those are the true ones
@@ -35,14 +46,7 @@ func (c *Cluster) keepSysctls() error {
 	if err != nil {
 		return fmt.Errorf("keep the machine's settings: %w", err)
 	}
-	if err := replaceFile(c.path("sysctls.json"), data, 0o644); err != nil {
-		return err
-	}
-	// Three kubelets and containerds watch more files than the default of 128 allows.
-	if err := os.WriteFile("/proc/sys/fs/inotify/max_user_instances", []byte("1024"), 0o644); err != nil {
-		return fmt.Errorf("raise the limit of file watches: %w", err)
-	}
-	return nil
+	return replaceFile(c.path("sysctls.json"), data, 0o644)
 }
 
 func (c *Cluster) restoreSysctls() error {

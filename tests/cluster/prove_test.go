@@ -51,6 +51,7 @@ func TestProve(t *testing.T) {
 	t.Run("nothing gets out or in", p.isolation)
 	t.Run("a policy keeps strangers out", p.policy)
 	t.Run("kubectl works from the machine's loopback", p.loopback)
+	t.Run("an image made of single files runs", p.ownImage)
 	t.Run("a volume grows, fills, hangs and slows while in use", p.volumes)
 	t.Run("a pod freezes and thaws, a process dies", p.pods)
 	t.Run("the API server stops and starts", p.apiServer)
@@ -186,6 +187,20 @@ func (p prover) loopback(t *testing.T) {
 	if err != nil || strings.TrimSpace(string(out)) != "hello" {
 		t.Errorf("exec by the relay: %q, %v", out, err)
 	}
+}
+
+func (p prover) ownImage(t *testing.T) {
+	binary, err := Binary("cluster-pause")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = p.c.PushFiles(p.ctx, "own:1", map[string]string{"bin/own": binary}, Image{Entrypoint: []string{"/bin/own"}, User: "65532"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.kubectl(t, "run", "own", "--image=own:1")
+	p.kubectl(t, "wait", "--for=condition=Ready", "pod/own", "--timeout=20s")
+	p.kubectl(t, "delete", "pod", "own", "--grace-period=1")
 }
 
 func (p prover) volumes(t *testing.T) {

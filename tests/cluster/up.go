@@ -183,7 +183,7 @@ func (c *Cluster) prepareMachine(ctx context.Context) error {
 	if err := os.MkdirAll(c.path("etcd"), 0o700); err != nil {
 		return fmt.Errorf("make etcd's directory: %w", err)
 	}
-	if err := errors.Join(c.keepSysctls(), c.makeMountPoints()); err != nil {
+	if err := errors.Join(c.changeSysctls(), c.makeMountPoints()); err != nil {
 		return err
 	}
 	for _, name := range []string{control, "guests"} {

@@ -43,106 +43,6 @@ func (m *Machine) able() bool {
 		!m.fenced() && !m.aim.Paused && !m.leaving && m.now >= m.voter.handicapUntil
 }
 
-func (m *Machine) progressIdle() {
-	if !m.hasFacts {
-		return
-	}
-	if m.wantsLook() {
-		m.readLease()
-	}
-	if !m.store.known || m.store.busy {
-		return
-	}
-	if m.mayBootstrap() {
-		m.bootstrap()
-		return
-	}
-	if m.mine() {
-		m.resume()
-		return
-	}
-	if m.mayStand() {
-		m.stand()
-	}
-}
-
-// wantsLook says whether there is a reason to read the Lease without standing:
-// none is a matter of time, so that an idle Database costs the API nothing.
-func (m *Machine) wantsLook() bool {
-	s, l := m.store, m.voter.leader
-	switch {
-	case !s.known:
-		return true
-	case l.leading && l.version > s.seen.Record.Version:
-		return true
-	case s.heir && s.heirAt < l.at.Add(-m.cfg.Grant):
-		return true
-	case m.facts.Discard && s.readAt <= m.discardAt:
-		return true
-	case !s.seen.HasRecord && m.mayBootstrapOnceTold():
-		return m.now >= m.cand.next && m.now.Sub(s.readAt) >= 2*m.cfg.Heartbeat
-	}
-	return false
-}
-
-func (m *Machine) mayBootstrapOnceTold() bool {
-	return !m.facts.HasData && m.voter.promise.Epoch == 0
-}
-
-// mayBootstrap wants everything to be new: the permission, the directory, the
-// promise. An own promise of epoch 1 is what an interrupted bootstrap left.
-func (m *Machine) mayBootstrap() bool {
-	s, p := m.store.seen, m.voter.promise
-	return !s.HasRecord && s.Bootstrap == m.cfg.Self && s.ResourceVersion != "" &&
-		!m.facts.HasData && m.facts.Server == ServerStopped && m.voter.bound == "" &&
-		(p.Epoch == 0 || p.Epoch == 1 && p.Candidate == m.cfg.Self) && p.Lease == 0 &&
-		!m.fenced() && !m.leaving && m.now >= m.cand.next
-}
-
-func (m *Machine) bootstrap() {
-	if !m.keeps(1, m.cfg.Self) {
-		return
-	}
-	m.cand.epoch, m.cand.cause = 1, causeBootstrap
-	m.cand.until = m.now.Add(m.cfg.Hold)
-	m.cand.record = Record{
-		Version: 1, Epoch: 1, Leader: m.cfg.Self, Voters: []string{m.cfg.Self},
-		Timeline: 1, Start: Position{Known: true},
-		History: []Generation{{Epoch: 1, Timeline: 1}},
-	}
-	m.stage, m.cand.swapSent = swapping, false
-}
-
-// mine says that the Lease and the promise both name this member, and that it
-// has not ended that leadership: its agent restarted.
-func (m *Machine) mine() bool {
-	s, p := m.store.seen, m.voter.promise
-	return s.HasRecord && !m.restored() && s.Record.Leader == m.cfg.Self && s.Record.Epoch == p.Epoch &&
-		p.Candidate == m.cfg.Self && !p.Released && m.ended < p.Epoch && m.voter.disk.Epoch == p.Epoch
-}
-
-// resume claims the epoch again where the server can serve at once, and else
-// releases it, so that the others need not wait for the grants to run out.
-func (m *Machine) resume() {
-	f, rec := m.facts, m.store.seen.Record
-	if f.Server != ServerStopped && f.Server != ServerReplica || m.fenced() || m.leaving {
-		return
-	}
-	alone := len(rec.Voters) == 1
-	initial := rec.Version == 1 && alone // the first server may not have been initialised yet
-	switch {
-	case !f.HasData && !initial:
-		m.noteOnce(EventBroken, "the leader's data is gone")
-	case alone || f.BackAtOnce:
-		m.cand.cause = causeResume
-		m.cand.record = rec
-		m.claim(rec.Epoch)
-	case f.Position.Known:
-		m.lead = m.newLeader(rec)
-		m.endLeadership("its agent restarted", "", Position{})
-	}
-}
-
 func (m *Machine) mayStand() bool {
 	v := &m.voter
 	if m.now < m.cand.next || !m.able() || m.freeFor(m.cfg.Self) != "" {
@@ -155,8 +55,8 @@ func (m *Machine) mayStand() bool {
 // it again, and every other reads first. Without the API nobody asks anything,
 // so an outage of it cannot unseat a leader.
 func (m *Machine) stand() {
-	if m.line.Ended == 0 {
-		m.line.Ended = max(m.voter.boundUntil, m.started)
+	if m.line.Released == 0 && m.line.Expired == 0 {
+		m.line.Expired = max(m.voter.boundUntil, m.started)
 	}
 	v := &m.voter
 	if v.asideFor == m.cfg.Self && m.now < v.asideUntil && m.store.heir && m.store.heirAt > v.leader.at.Add(-m.cfg.Grant) {
@@ -174,7 +74,9 @@ func (m *Machine) startAsking() {
 	switch {
 	case m.restored():
 		m.retryLater()
-		m.noteOnce(EventBroken, "the Lease is missing or older than what this member saw; only a leader with grants may rewrite it")
+		if m.cand.tries > 2 { // a read may have crossed a swap
+			m.noteOnce(EventBroken, "the Lease is missing or older than what this member saw; only a leader with grants may rewrite it")
+		}
 		return
 	case !rec.IsVoter(m.cfg.Self):
 		m.cand.tries = max(m.cand.tries, 10)

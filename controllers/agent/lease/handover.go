@@ -12,7 +12,8 @@ type handOver struct {
 	aborted string // id of the switchover that was called off
 }
 
-// unwanted stands for the id of a hand-over because the leader is no member any more.
+// unwanted stands for the id of a hand-over because the leader is no member any
+// more, or must discard its data.
 const unwanted = "unwanted"
 
 // progressHandOver walks prepare, quiesce, stop. It may turn back until the
@@ -96,7 +97,7 @@ func (m *Machine) wantsHandOver() (id, heir string, forced bool) {
 	case s.ID != "" && s.ID != l.hand.aborted && s.ID != l.record.Switchover && s.Target != m.cfg.Self &&
 		m.now < s.Expires && m.fit(s.Target):
 		return s.ID, s.Target, false
-	case len(m.aim.Members) > 0 && !slices.Contains(m.aim.Members, m.cfg.Self) &&
+	case len(m.aim.Members) > 0 && (m.facts.Discard || !slices.Contains(m.aim.Members, m.cfg.Self)) &&
 		m.now >= m.voter.handicapUntil && m.now >= m.line.Elected.Add(m.cfg.Handicap):
 		// Not at once: two members with aims of different age would pass it to and fro.
 		return unwanted, m.keepHeir(), false

@@ -25,9 +25,14 @@ type Asker interface {
 	Ask(ctx context.Context, r Request) (Answer, error)
 }
 
-// Identify tells the member's name that the caller proved, from its client
-// certificate. An error refuses the caller.
-type Identify func(r *http.Request) (string, error)
+// Caller is who a client certificate proves to be calling.
+type Caller struct {
+	Name   string
+	Member bool // of this Database; anybody else, such as the manager, may ask for the status only
+}
+
+// Identify tells who calls, from the client certificate. An error refuses the caller.
+type Identify func(r *http.Request) (Caller, error)
 
 // Handler serves POST /lease/v1/{grant,prevote,support,release,status}. The
 // server around it does mutual TLS and sets the time-outs for headers and idle
@@ -39,9 +44,9 @@ func Handler(a Asker, who Identify) http.Handler {
 			http.Error(w, "POST "+Path+"{grant,prevote,support,release,status}", http.StatusNotFound)
 			return
 		}
-		name, err := who(r)
-		if err != nil {
-			http.Error(w, "no member's certificate", http.StatusForbidden)
+		caller, err := who(r)
+		if err != nil || !caller.Member && kind != string(KindStatus) {
+			http.Error(w, "no certificate that entitles to this", http.StatusForbidden)
 			return
 		}
 		var req Request
@@ -49,7 +54,7 @@ func Handler(a Asker, who Identify) http.Handler {
 			http.Error(w, "request: "+err.Error(), http.StatusBadRequest)
 			return
 		}
-		if req.Kind != Kind(kind) || req.From != name {
+		if req.Kind != Kind(kind) || req.From != caller.Name {
 			http.Error(w, "path, sender and certificate do not agree", http.StatusForbidden)
 			return
 		}

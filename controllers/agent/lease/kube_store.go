@@ -78,7 +78,7 @@ func (s *KubeStore) remember(o kube.Object) {
 func (s *KubeStore) base(resourceVersion string) (kube.Object, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.last.ResourceVersion() != resourceVersion {
+	if resourceVersion == "" || s.last.ResourceVersion() != resourceVersion {
 		return nil, false
 	}
 	return s.last.Clone(), true

@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"maps"
 	"slices"
 	"time"
 )
@@ -66,8 +65,11 @@ func (m *Machine) claim(epoch uint64) {
 
 func (m *Machine) progressLeader() {
 	l := &m.lead
-	m.grantSelf()
+	if m.stage == claiming {
+		m.grantSelf() // as soon as the disk allows
+	}
 	if m.now >= l.nextRound {
+		m.grantSelf()
 		m.round()
 	}
 	if m.stage == claiming {
@@ -201,10 +203,15 @@ func (m *Machine) expire() {
 		return
 	}
 	if m.alone() {
-		m.grantSelf()
+		if m.now >= m.deadline()-Time(m.cfg.Grant/2) {
+			m.grantSelf() // late, after a pause of the node
+		}
 		return
 	}
-	if d := m.deadline(); m.now >= d-m.rules.stopLead(m.facts) {
+	if m.facts.StopBudget > m.cfg.Grant/2 {
+		m.noteOnce(EventBroken, "a hard stop takes longer than half a grant")
+	}
+	if d := m.deadline(); m.now >= d-min(m.rules.stopLead(m.facts), Time(m.cfg.Grant/2)) {
 		m.note(EventExpired, m.lead.epoch, "no majority of grants in time")
 		m.stop("expired", d)
 	}
@@ -275,7 +282,7 @@ func (m *Machine) endLeadership(cause, heir string, needed Position) {
 	} else {
 		v.asideFor, v.asideUntil, v.handed = heir, m.now.Add(m.cfg.Aside), needed
 	}
-	m.line = Line{Seen: m.now, Ended: m.now}
+	m.line = Line{Seen: m.now, Released: m.now}
 	var voters []string
 	for _, list := range l.lists {
 		voters = append(voters, list...)
@@ -284,37 +291,4 @@ func (m *Machine) endLeadership(cause, heir string, needed Position) {
 		Kind: KindRelease, Epoch: l.epoch, Heir: heir, Needed: needed, Cause: cause, ID: l.hand.id,
 	})
 	m.note(EventReleased, l.epoch, cause)
-}
-
-// release is repeated to each voter until it answers, or until its grant has
-// run out anyway.
-type release struct {
-	request Request
-	to      map[string]bool
-	until   Time
-	next    Time
-}
-
-func (m *Machine) startRelease(voters []string, r Request) {
-	m.outbox = release{request: r, to: map[string]bool{}, until: m.now.Add(m.cfg.Grant), next: m.now}
-	for _, v := range voters {
-		if v != m.cfg.Self {
-			m.outbox.to[v] = true
-		}
-	}
-	m.resendRelease()
-}
-
-func (m *Machine) resendRelease() {
-	o := &m.outbox
-	if m.now >= o.until {
-		o.to = nil
-	}
-	if len(o.to) == 0 || m.now < o.next {
-		return
-	}
-	o.next = m.now.Add(m.cfg.Heartbeat / 2)
-	for _, v := range slices.Sorted(maps.Keys(o.to)) {
-		m.send(v, o.request)
-	}
 }

@@ -219,6 +219,9 @@ func (m *Machine) Next() Time {
 	at(m.voter.persistRetry)
 	at(m.store.next)
 	at(m.cand.next)
+	if !m.store.seen.HasRecord {
+		at(m.store.readAt.Add(2 * m.cfg.Heartbeat))
+	}
 	if len(m.voter.parked) > 0 || len(m.outbox.to) > 0 {
 		at(m.now.Add(m.cfg.Heartbeat / 5))
 	}
@@ -226,7 +229,7 @@ func (m *Machine) Next() Time {
 	case asking, standing, swapping:
 		at(m.now.Add(m.cfg.Heartbeat / 10))
 	case claiming, leading:
-		at(m.lead.nextRound)
+		at(max(m.lead.nextRound, m.now+1)) // one that is due now was asked for after this step's
 		at(m.lead.stopAt(m.facts.StopBudget))
 		at(m.lead.routeNext)
 		at(m.lead.until)

@@ -376,3 +376,28 @@ func TestLeaderStopsABudgetBeforeItsDeadline(t *testing.T) {
 		t.Errorf("a budget before the deadline: %+v", b.last)
 	}
 }
+
+func TestReportingWithoutNewsDecidesNothing(t *testing.T) {
+	rec, f := goodRecord(), replicaFacts()
+	rec.Leader, rec.Voters = "a", []string{"a"}
+	b := newBenchOf(t, Promise{Epoch: 5, Candidate: "a", Lease: 5}, true, rec, f)
+	f.Server = ServerPrimary
+	b.step(f)
+	if b.last.Role != RolePrimary {
+		t.Fatalf("the only voter: %+v", b.last)
+	}
+	b.step(f) // followers are told at once that it runs
+	b.now = b.now.Add(time.Millisecond)
+	b.step(f)
+	b.out = nil
+	for range 20 {
+		b.now = b.now.Add(time.Millisecond)
+		b.step(f)
+	}
+	for _, o := range b.out {
+		if d, ok := o.(Decide); ok {
+			// An agent that reports whenever it is told something would go round in circles.
+			t.Errorf("decided again: %+v", d.Decision)
+		}
+	}
+}

@@ -20,7 +20,7 @@ func safeRules() rules {
 		refuses:   func(promise, asked uint64) bool { return asked < promise },
 		covers:    func(c, s Position) bool { return c.Holds(s) },
 		stopLead:  func(f Facts) Time { return Time(f.StopBudget) },
-		entitled:  func(m *Machine) bool { return m.deadline() > m.now.Add(m.facts.StopBudget) },
+		entitled:  func(m *Machine) bool { return m.deadline() > m.now.Add(min(m.facts.StopBudget, m.cfg.Grant/2)) },
 		finalOnly: true,
 		waitT:     true,
 	}

@@ -47,6 +47,7 @@ type Runner struct {
 	dog     watchdog
 	drops   drops
 	wg      sync.WaitGroup
+	ended   chan struct{}
 
 	// Owned by the machine's goroutine.
 	token   uint64
@@ -101,7 +102,7 @@ func NewRunner(p Parts) (*Runner, error) {
 	r := &Runner{
 		parts: p, log: p.Log, machine: m,
 		inbox: make(chan Input, inboxSize), asks: make(chan ask, inboxSize),
-		leave: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		ended: make(chan struct{}), leave: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		replies: map[uint64]ask{}, slots: map[string]chan struct{}{},
 		persist: make(chan Persist, inboxSize), lease: make(chan Output, 1), route: make(chan Route, 1),
 		drops: drops{counts: map[string]uint64{}},
@@ -116,11 +117,13 @@ func NewRunner(p Parts) (*Runner, error) {
 }
 
 // Run drives the machine until ctx ends, then hard-stops the server. To hand
-// over in good order call Leave first, and end ctx when the server is stopped.
+// over in good order call Leave first, and end ctx a little after the server
+// has stopped, so that the release gets out. Run may be called once.
 func (r *Runner) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer r.wg.Wait()
 	defer cancel()
+	defer close(r.ended)
 	r.goes(func() { r.persistLoop(ctx) })
 	r.goes(func() { r.leaseLoop(ctx) })
 	r.goes(func() { r.routeLoop(ctx) })
@@ -190,6 +193,8 @@ func (r *Runner) takeNewest(ctx context.Context) {
 // until ctx ends.
 func (r *Runner) Ask(ctx context.Context, req Request) (Answer, error) {
 	a := ask{request: req, answer: make(chan Answer, 1), until: r.parts.Clock.Now().Add(r.parts.Config.Hold)}
+	ctx, cancel := context.WithTimeout(ctx, r.parts.Config.Hold)
+	defer cancel()
 	select {
 	case r.asks <- a:
 	default:
@@ -199,6 +204,8 @@ func (r *Runner) Ask(ctx context.Context, req Request) (Answer, error) {
 	select {
 	case got := <-a.answer:
 		return got, nil
+	case <-r.ended:
+		return Answer{}, fmt.Errorf("%s request of %s: this member ends", req.Kind, req.From)
 	case <-ctx.Done():
 		return Answer{}, fmt.Errorf("%s request of %s: %w", req.Kind, req.From, ctx.Err())
 	}

@@ -83,7 +83,7 @@ func (r *Runner) send(ctx context.Context, o Send) {
 	}
 	r.goes(func() {
 		defer func() { <-slots }()
-		ctx, cancel := context.WithTimeout(ctx, r.timeout(o.Request.Kind))
+		ctx, cancel := context.WithTimeout(ctx, r.timeout())
 		defer cancel()
 		a, err := r.parts.Transport.Send(ctx, o.To, o.Request)
 		if err != nil {
@@ -102,14 +102,9 @@ func (r *Runner) send(ctx context.Context, o Send) {
 	})
 }
 
-// timeout is shorter than a heartbeat, but for support, which waits until
-// receiving has ended and the disk has written.
-func (r *Runner) timeout(k Kind) time.Duration {
-	if k == KindSupport {
-		return r.parts.Config.Hold
-	}
-	return r.parts.Config.Heartbeat * 9 / 10
-}
+// timeout is shorter than a heartbeat. Support may take longer, until receiving
+// has ended and the disk has written; then the next request brings the answer.
+func (r *Runner) timeout() time.Duration { return r.parts.Config.Heartbeat * 9 / 10 }
 
 func (r *Runner) persistLoop(ctx context.Context) {
 	for {
@@ -165,8 +160,8 @@ func (r *Runner) routeLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case o := <-r.route:
-			ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-			err := r.parts.Store.Route(ctx, o.Epoch)
+			calling, cancel := context.WithTimeout(ctx, apiTimeout)
+			err := r.parts.Store.Route(calling, o.Epoch)
 			cancel()
 			r.deliver(ctx, Routed{Epoch: o.Epoch, Outcome: r.outcome("route", err)})
 		}

@@ -8,37 +8,44 @@ import (
 // TestSimulationFindsPlantedBugs proves that the simulation would notice: each
 // row breaks one rule, and some schedule must then break a promise.
 func TestSimulationFindsPlantedBugs(t *testing.T) {
-	tests := map[string]func(*rules){
-		"a voter forgets that its grant binds it": func(r *rules) {
+	const most = 3000
+	tests := map[string]struct {
+		from  uint64 // near a seed that shows it, to be quick; after a change of the code the search goes on from there
+		plant func(*rules)
+	}{
+		"a voter forgets that its grant binds it": {1, func(r *rules) {
 			r.bound = func(Time, Time) bool { return false }
-		},
-		"a leader goes on after its deadline": func(r *rules) {
+		}},
+		"a leader goes on after its deadline": {1, func(r *rules) {
 			r.stopLead = func(Facts) Time { return -Time(time.Hour) }
-		},
-		"a majority of the three replicas of the spec instead of the voters": func(r *rules) {
+		}},
+		"a majority of the three replicas of the spec instead of the voters": {10, func(r *rules) {
 			r.majority = func(voters int) int { return min(voters, 2) }
-		},
-		"the candidate's position does not matter": func(r *rules) {
+		}},
+		"the candidate's position does not matter": {1, func(r *rules) {
 			r.covers = func(Position, Position) bool { return true }
-		},
-		"the swap alone entitles": func(r *rules) {
+		}},
+		"the swap alone entitles": {120, func(r *rules) {
 			r.entitled = func(m *Machine) bool {
 				for _, v := range m.lead.record.Voters {
 					m.lead.grants[v] = m.now
 				}
 				return true
 			}
-		},
-		"a voter answers with its position while it still receives": func(r *rules) {
+		}},
+		"a voter answers with its position while it still receives": {850, func(r *rules) {
 			r.finalOnly = false
-		},
-		"a restarted voter does not wait": func(r *rules) { r.waitT = false },
+		}},
+		"a restarted voter does not wait": {65, func(r *rules) { r.waitT = false }},
 	}
-	for name, plant := range tests {
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			ru := safeRules()
-			plant(&ru)
-			bad, ran, _ := search(ru, 1, 20000, 20*time.Second, func(w *world) string { return w.violation })
+			test.plant(&ru)
+			bad, ran, _ := search(ru, test.from, most, time.Minute, func(w *world) string { return w.violation })
+			if bad == nil && ran < most {
+				t.Skipf("only %d schedules in a minute: this machine is too busy to tell", ran)
+			}
 			if bad == nil {
 				t.Fatalf("%d schedules did not notice", ran)
 			}
@@ -56,20 +63,22 @@ func TestSupportThatExpiresBack(t *testing.T) {
 	walk := func(ru rules) (acked int, violation string) {
 		w := newWorld(7, 3, ru)
 		w.verbose = true
-		m0, m1, m2 := w.nodes[0], w.nodes[1], w.nodes[2]
+		m0 := w.nodes[0]
+		var candidate *node
 		w.run(8 * time.Second)
 		m0.crash()
 		var late func()
 		w.onSwap = func(n *node, apply func() LeaseSwapped) bool {
-			if n != m1 || late != nil {
+			if n == m0 || late != nil {
 				return false
 			}
+			candidate = n
 			run := n.run
 			late = func() {
 				res := apply()
-				m1.arrive(func() {
-					if m1.run == run {
-						m1.step(res)
+				n.arrive(func() {
+					if n.run == run {
+						n.step(res)
 					}
 				})
 			}
@@ -82,9 +91,11 @@ func TestSupportThatExpiresBack(t *testing.T) {
 			}
 		}
 		if late == nil {
-			t.Fatalf("m1 never stood:\n%s", w.tail(100))
+			t.Fatalf("nobody stood:\n%s", w.tail(100))
 		}
-		m2.noAPI = true
+		for _, n := range w.nodes {
+			n.noAPI = n != m0 && n != candidate // the supporter cannot stand itself
+		}
 		w.run(time.Second)
 		m0.back = true
 		m0.start()
@@ -94,7 +105,7 @@ func TestSupportThatExpiresBack(t *testing.T) {
 		m0.crash()
 		w.run(2900 * time.Millisecond)
 		late()
-		m1.thaw()
+		candidate.thaw()
 		w.run(3 * time.Second)
 		t.Logf("%s", w.tail(40))
 		return acked, w.violation

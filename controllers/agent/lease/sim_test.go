@@ -61,7 +61,7 @@ func (w *world) fault() {
 	case 10: // the manager wants other members
 		var want []string
 		for _, o := range w.nodes {
-			if w.rnd.IntN(5) < 3 {
+			if w.rnd.IntN(5) < 4 {
 				want = append(want, o.name)
 			}
 		}
@@ -202,7 +202,7 @@ func (n *node) loseDisk(dataToo bool) {
 func simulate(seed uint64, ru rules, verbose bool) *world {
 	w := newWorld(seed, 3+int(seed%3), ru)
 	w.verbose = verbose
-	w.run(8 * time.Second)
+	w.runUntil(8*time.Second, func() bool { return len(w.lease.Record.Voters) == 3 })
 	w.chaos = true
 	for range 5 + w.rnd.IntN(12) {
 		w.fault()
@@ -213,12 +213,15 @@ func simulate(seed uint64, ru rules, verbose bool) *world {
 	}
 	w.heal()
 	before := w.counts["acked"]
-	w.run(25 * time.Second)
+	good := w.runUntil(25*time.Second, func() bool {
+		return w.counts["acked"] >= before+20 && slices.Equal(w.lease.Record.Voters, w.aim.Members)
+	})
+	w.run(time.Second) // what was late may still do harm
 	switch {
-	case w.violation != "":
+	case w.violation != "" || good:
 	case w.counts["acked"] < before+20:
 		w.stuck = fmt.Sprintf("no progress: %d writes acknowledged in 25 s of peace", w.counts["acked"]-before)
-	case !slices.Equal(w.lease.Record.Voters, w.aim.Members):
+	default:
 		w.stuck = fmt.Sprintf("voters are %v after 25 s of peace, want %v", w.lease.Record.Voters, w.aim.Members)
 	}
 	w.logf("STUCK? %q", w.stuck)
@@ -245,7 +248,8 @@ func (w *world) heal() {
 }
 
 // TestSimulation runs as many random schedules as fit, each from its own seed.
-// LEASE_SIM_SEED replays one with its trace, LEASE_SIM_SECONDS sets the time.
+// LEASE_SIM_SEED replays one with its trace; LEASE_SIM_SECONDS, _SCHEDULES and
+// _FROM set how long, how many at most and from which seed on.
 func TestSimulation(t *testing.T) {
 	if s := os.Getenv("LEASE_SIM_SEED"); s != "" {
 		seed, err := strconv.ParseUint(s, 10, 64)
@@ -259,15 +263,15 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
-	budget := 12 * time.Second
-	if s, err := strconv.Atoi(os.Getenv("LEASE_SIM_SECONDS")); err == nil {
-		budget = time.Duration(s) * time.Second
-	}
-	bad, ran, counts := search(safeRules(), 1, sched(), budget, func(w *world) string { return w.violation + w.stuck })
+	budget := time.Duration(number("LEASE_SIM_SECONDS", 10)) * time.Second
+	bad, ran, counts := search(safeRules(), number("LEASE_SIM_FROM", 1), int(number("LEASE_SIM_SCHEDULES", 4000)), budget, func(w *world) string { return w.violation + w.stuck })
 	if bad != nil {
 		t.Fatalf("seed %d: %s\n%s", bad.seed, bad.violation, simulate(bad.seed, safeRules(), true).tail(150))
 	}
 	t.Logf("%d schedules: %v", ran, counts)
+	if ran < 1000 {
+		return // a busy machine: too few to judge what they reach
+	}
 	for _, must := range []string{"acked", "late swap", "Elected: switchover", "Elected: failover", "Raised", "Aborted", "Expired", "GaveUp", "rewound", "wiped", "lost disk"} {
 		if counts[must] == 0 {
 			t.Errorf("%d schedules and never %q: the simulation does not reach it", ran, must)
@@ -318,10 +322,10 @@ func search(ru rules, from uint64, most int, budget time.Duration, wrong func(*w
 	return bad, int(ran.Load()), counts
 }
 
-// sched bounds the schedules of one run.
-func sched() int {
-	if n, err := strconv.Atoi(os.Getenv("LEASE_SIM_SCHEDULES")); err == nil {
+// number reads a setting of the simulation from the environment.
+func number(name string, otherwise uint64) uint64 {
+	if n, err := strconv.ParseUint(os.Getenv(name), 10, 64); err == nil {
 		return n
 	}
-	return 4000
+	return otherwise
 }

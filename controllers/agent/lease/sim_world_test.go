@@ -106,6 +106,17 @@ func (w *world) run(d time.Duration) {
 	w.now = end
 }
 
+// runUntil lets the world go on until something holds, for d at most.
+func (w *world) runUntil(d time.Duration, holds func() bool) bool {
+	for end := w.now + d; w.now < end && w.violation == ""; {
+		if holds() {
+			return true
+		}
+		w.run(250 * time.Millisecond)
+	}
+	return holds()
+}
+
 func (w *world) between(lo, hi time.Duration) time.Duration {
 	return lo + time.Duration(w.rnd.Int64N(int64(hi-lo)+1))
 }

@@ -144,7 +144,8 @@ type Event struct {
 // Line is the time line of one change of hands as its winner saw it.
 type Line struct {
 	Seen     Time // the first sign of trouble: the last grant request that came
-	Ended    Time // the old leader's release arrived, or its grant ran out
+	Released Time // the old leader said that it had ended, or
+	Expired  Time // its grant ran out
 	Elected  Time
 	Promoted Time
 	Routed   Time

@@ -53,12 +53,12 @@ type Facts struct {
 	Server     ServerState
 	Receiving  bool          // from any upstream; a walreceiver that has not exited yet counts
 	HasData    bool          // the data directory holds a database
-	Position   Position      // durable; of a primary its flush position
+	Position   Position      // durable; of a primary its flush position; of a stopped server where its log ends, and unknown until that was looked up after the stop
 	Prepared   bool          // the checkpoint that a Preparing decision asked for is done
 	Quiesced   bool          // no session can write any more, nor will one before the phase changes, restart or not; Position is final
 	BackAtOnce bool          // a stopped server of this member can serve again at once, so that no release is due
 	Discard    bool          // the data must go (re-clone, lost slot); wait for Decision.MayWipe
-	StopBudget time.Duration // measured: how long a hard stop takes here
+	StopBudget time.Duration // measured: how long a hard stop takes here; half a grant at most is taken into account
 }
 
 // Switchover asks the leader to hand over.

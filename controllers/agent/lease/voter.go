@@ -62,7 +62,7 @@ func (m *Machine) receive(in Received) {
 	case KindGrant:
 		m.onGrant(in)
 	case KindPreVote:
-		m.answer(in, m.freeFor(r.From))
+		m.answer(in, m.wouldSupport(r.From))
 	case KindSupport:
 		m.onSupport(in)
 	case KindRelease:
@@ -114,7 +114,8 @@ func (m *Machine) tied(to string) string {
 		return "has no promise and has not read the Lease"
 	case v.bound != to && m.rules.bound(v.boundUntil, m.now):
 		return "bound by a grant"
-	case m.rules.waitT && m.now < m.started.Add(m.cfg.Grant) && v.promise.Candidate != to &&
+	case m.rules.waitT && m.now < m.started.Add(m.cfg.Grant) &&
+		v.promise.Candidate != to && v.promise.Candidate != m.cfg.Self && // its own leadership ended with the restart
 		!m.promiseReleased() && (v.found || m.counted()):
 		// Before the restart it may have granted; the file tells to whom, not when.
 		return "restarted less than a grant ago"
@@ -178,12 +179,7 @@ func (m *Machine) onSupport(in Received) {
 	r, v := in.Request, &m.voter
 	why := m.promised(r.Epoch, r.From)
 	if why == "" {
-		why = m.freeFor(r.From)
-	}
-	if why == "" && !m.facts.HasData {
-		// A voter that lost its data may have held the only other copy of a
-		// commit; its word about positions is worth nothing.
-		why = "holds no data"
+		why = m.wouldSupport(r.From)
 	}
 	if why != "" {
 		m.answer(in, why)
@@ -217,7 +213,17 @@ func (m *Machine) answerFinal(in Received) {
 	m.out[len(m.out)-1] = r
 }
 
-// freeFor says why this voter would not support the candidate now.
+// wouldSupport says why this voter would not support another member now.
+func (m *Machine) wouldSupport(candidate string) string {
+	if !m.facts.HasData {
+		// A voter that lost its data may have held the only other copy of a
+		// commit; its word about positions is worth nothing.
+		return "holds no data"
+	}
+	return m.freeFor(candidate)
+}
+
+// freeFor says why this voter is not free to support the candidate.
 func (m *Machine) freeFor(candidate string) string {
 	v := &m.voter
 	if why := m.tied(candidate); why != "" {
@@ -273,7 +279,7 @@ func (m *Machine) onRelease(r Request) {
 	}
 	v.holdUntil = 0
 	v.leader.leading = false // it is gone: end receiving already now
-	m.line.Ended = m.now
+	m.line.Released = m.now
 	m.cand.tries, m.cand.next, m.cand.asideSince = 0, m.now, 0
 	v.needed, v.switchover = Position{}, ""
 	switch r.Heir {
@@ -284,77 +290,5 @@ func (m *Machine) onRelease(r Request) {
 		v.needed, v.switchover = r.Needed, r.ID
 	default:
 		v.asideFor, v.asideUntil = r.Heir, m.now.Add(m.cfg.Aside)
-	}
-}
-
-func (m *Machine) park(in Received) {
-	if len(m.voter.parked) >= maxParked {
-		m.note(EventIgnored, in.Request.Epoch, "too many requests wait for the disk")
-		m.answer(in, "busy")
-		return
-	}
-	m.voter.parked = append(m.voter.parked, parked{in, m.now})
-}
-
-// reconsiderParked answers what can be answered now, and refuses what has
-// waited too long or was overtaken.
-func (m *Machine) reconsiderParked() {
-	waiting := m.voter.parked
-	m.voter.parked = nil
-	for _, p := range waiting {
-		r := p.in.Request
-		if r.Kind == KindSupport && m.now.Sub(p.since) < m.cfg.Hold && m.promised(r.Epoch, r.From) == "" {
-			if !m.keeps(r.Epoch, r.From) || !m.final() {
-				m.voter.parked = append(m.voter.parked, p)
-				continue
-			}
-			m.answerFinal(p.in)
-			continue
-		}
-		if r.Kind == KindGrant && m.now.Sub(p.since) < m.cfg.Heartbeat && m.promised(r.Epoch, r.From) == "" {
-			if m.voter.disk.Epoch < r.Epoch {
-				m.voter.parked = append(m.voter.parked, p)
-				continue
-			}
-			m.onGrant(p.in)
-			continue
-		}
-		m.answer(p.in, "overtaken or too slow")
-	}
-}
-
-func (m *Machine) persist(p Promise) {
-	v := &m.voter
-	v.lastID++
-	v.promise = p
-	o := Persist{v.lastID, p}
-	v.queue = append(v.queue, o)
-	m.emit(o)
-}
-
-func (m *Machine) persisted(in Persisted) {
-	v := &m.voter
-	for i, q := range v.queue {
-		if q.ID != in.ID {
-			continue
-		}
-		if in.OK {
-			v.disk, v.found = q.Promise, true
-		} else if i == len(v.queue)-1 {
-			v.persistRetry = m.now.Add(m.cfg.Heartbeat)
-			m.noteOnce(EventBroken, "the promise cannot be written")
-		}
-		v.queue = v.queue[i+1:]
-		return
-	}
-}
-
-// retryPersist keeps trying; until it works this voter neither grants at the
-// new epoch nor supports.
-func (m *Machine) retryPersist() {
-	v := &m.voter
-	if v.persistRetry != 0 && m.now >= v.persistRetry && len(v.queue) == 0 && v.disk != v.promise {
-		v.persistRetry = 0
-		m.persist(v.promise)
 	}
 }

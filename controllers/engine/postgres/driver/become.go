@@ -40,6 +40,9 @@ func (d *Driver) Become(ctx context.Context, r engine.Role) error {
 		return err
 	}
 	if r.Kind == engine.Replica {
+		if err := silence(ctx, c, r); err != nil {
+			return err
+		}
 		return dropSlots(ctx, c, r)
 	}
 	return d.lead(ctx, c, r, replica)
@@ -51,7 +54,7 @@ func (d *Driver) converge(ctx context.Context, c *pgx.Conn, r engine.Role) error
 	d.dirty = d.dirty || changed || d.quiet
 	d.quiet = false
 	d.state.Lock()
-	d.syncWanted = 0
+	d.syncWanted, d.upstream = 0, r.Upstream
 	if r.Kind == engine.Primary {
 		d.syncWanted = r.SyncCount
 	}
@@ -64,6 +67,30 @@ func (d *Driver) converge(ctx context.Context, c *pgx.Conn, r engine.Role) error
 	}
 	d.dirty = false
 	return d.checkConfig(ctx, c)
+}
+
+// silence waits until a replica of nobody receives nothing more: its position is final then, and it may support another leader.
+func silence(ctx context.Context, c *pgx.Conn, r engine.Role) error {
+	if r.Upstream != "" {
+		return nil
+	}
+	ctx, done := context.WithTimeout(ctx, 5*time.Second)
+	defer done()
+	for quiet := 0; quiet < 2; {
+		may, err := one[bool](ctx, c, "SELECT "+mayReceive)
+		if err != nil {
+			return fmt.Errorf("end receiving: %w", err)
+		}
+		quiet++
+		if may {
+			quiet = 0
+		}
+		// Twice, with a pause: the server may just be starting a receiver on what it read before.
+		if err := pause(ctx, 5*time.Millisecond); err != nil {
+			return fmt.Errorf("end receiving: it goes on: %w", err)
+		}
+	}
+	return nil
 }
 
 // reload waits until the server has read its files: this session reads them after the postmaster has.

@@ -128,6 +128,9 @@ func segmentTimeline(name string) (uint32, bool) {
 func (d *Driver) logEnd(ctx context.Context, c control, timeline uint32, start lsn) (lsn, error) {
 	// Told where the files end, pg_waldump does not wait five seconds for the next one, as it does for a server that runs.
 	bound := d.filesEnd(timeline, start, c.segment)
+	if bound <= start {
+		return 0, fmt.Errorf("timeline %d at %s: %w", timeline, start, errNoLog)
+	}
 	dump := func(from lsn, more ...string) (string, error) {
 		args := append([]string{"-p", filepath.Join(d.data(), "pg_wal"), "-t", fmt.Sprint(timeline), "-s", from.String(), "-e", bound.String()}, more...)
 		out, err := d.run(ctx, nil, "pg_waldump", args...)
@@ -149,7 +152,7 @@ func (d *Driver) logEnd(ctx context.Context, c control, timeline uint32, start l
 		if last, err = parseLSN(m[1]); err != nil {
 			return 0, err
 		}
-	} else if bound > start {
+	} else {
 		last = max(start, bound-c.segment)
 	}
 	from := max(start, last-last%c.segment)
@@ -163,8 +166,14 @@ func (d *Driver) logEnd(ctx context.Context, c control, timeline uint32, start l
 	if ok {
 		return max(end, start), nil
 	}
+	if timeline == c.timeline {
+		return 0, fmt.Errorf("timeline %d at %s: %w", timeline, start, errNoLog) // the checkpoint itself is a record
+	}
 	return max(last, start), nil
 }
+
+// errNoLog says that the log that the last checkpoint needs is not there or not readable.
+var errNoLog = errors.New("the log since the last checkpoint is missing or damaged")
 
 func recordAt() *regexp.Regexp { return regexp.MustCompile(`WAL record at ([0-9A-F]+/[0-9A-F]+)`) }
 
@@ -226,23 +235,44 @@ func recordEnd(at lsn, length uint64, segment lsn) lsn {
 	}
 }
 
-// offlinePosition of a stopped server, read once until it runs again.
+// lookup is one search for the end of a stopped server's log. It goes on when the one who asked has gone: gigabytes of log take
+// longer to read than a report may take, and the next one finds it done.
+type lookup struct {
+	done chan struct{}
+	at   engine.Position
+	err  error
+}
+
+// offlinePosition of a stopped server, looked up once until the server runs again.
 func (d *Driver) offlinePosition(ctx context.Context) (engine.Position, error) {
 	d.state.Lock()
-	known := d.offline
+	l := d.offline
+	if l == nil {
+		l = &lookup{done: make(chan struct{})}
+		d.offline = l
+		d.background.Go(func() {
+			defer close(l.done)
+			p, err := d.localPlace(d.alive)
+			l.at, l.err = position(uint64(p.timeline), p.end), err
+		})
+	}
 	d.state.Unlock()
-	if known != nil {
-		return *known, nil
+	select {
+	case <-ctx.Done():
+		return engine.Position{}, fmt.Errorf("find the end of the log: %w", ctx.Err())
+	case <-l.done:
 	}
-	p, err := d.localPlace(ctx)
-	if err != nil {
-		return engine.Position{}, err
+	if l.err != nil {
+		d.forgetOffline()
+		return engine.Position{}, l.err
 	}
-	at := position(uint64(p.timeline), p.end)
+	return l.at, nil
+}
+
+func (d *Driver) forgetOffline() {
 	d.state.Lock()
-	d.offline = &at
-	d.state.Unlock()
-	return at, nil
+	defer d.state.Unlock()
+	d.offline = nil
 }
 
 func position(timeline uint64, at lsn) engine.Position {

@@ -59,15 +59,19 @@ type Driver struct {
 	// state guards what Report reads beside them.
 	state       sync.Mutex
 	phase       string
-	offline     *engine.Position
+	offline     *lookup
+	upstream    string
 	applied     string
 	configFault string
 	syncWanted  int
 	streamed    bool
 
-	// reporting guards the connection that Report keeps.
-	reporting sync.Mutex
-	conn      *pgx.Conn
+	// reporting guards what Report keeps from one time to the next.
+	reporting  sync.Mutex
+	conn       *pgx.Conn
+	settingsAt time.Time
+	runs       map[string]string
+	pending    []string
 
 	background sync.WaitGroup
 	stop       context.CancelFunc
@@ -190,6 +194,20 @@ type Problem struct{ Reason, Message string }
 
 // Error of the problem.
 func (p *Problem) Error() string { return p.Message }
+
+// Explain reads reason and text for people out of an error of the driver.
+func Explain(err error) (reason, text string, ok bool) {
+	var p *Problem
+	if !errors.As(err, &p) {
+		return "", "", false
+	}
+	return p.Reason, p.Message, true
+}
+
+// Unfit says whether the report is of a replica that cannot follow with the data that it has: stopped and prepared again, it can.
+func Unfit(r engine.Report) bool {
+	return r.Role == engine.Replica && (r.Reason == reasonLogRemoved || r.Reason == reasonForked)
+}
 
 func (d *Driver) setPhase(phase string) {
 	d.state.Lock()

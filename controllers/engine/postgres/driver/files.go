@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
-// write replaces a file as a whole: readers see the old or the new one, also after a crash.
+// write replaces a file as a whole: readers see the old or the new one, also after a crash. What lies in memory need not reach a
+// disk, and does not wait for one in the middle of a hand-over.
 func (d *Driver) write(path string, content []byte, mode os.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -21,7 +23,7 @@ func (d *Driver) write(path string, content []byte, mode os.FileMode) error {
 	if err == nil && d.cfg.Credential != nil {
 		err = f.Chown(int(d.cfg.Credential.Uid), int(d.cfg.Credential.Gid))
 	}
-	if err == nil {
+	if err == nil && !strings.HasPrefix(path, d.cfg.RunDir+"/") {
 		err = f.Sync()
 	}
 	if closed := f.Close(); err == nil {

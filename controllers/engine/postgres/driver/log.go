@@ -18,6 +18,12 @@ const (
 	MaxRecord = 256 << 10
 )
 
+// Reasons of replicas that cannot follow.
+const (
+	reasonLogRemoved = "LogRemoved"
+	reasonForked     = "Forked"
+)
+
 // Record is one report of the server's log.
 type Record struct {
 	// Time that the server gives; zero if the line is none of the server's reports.
@@ -162,9 +168,10 @@ func (w *Watch) count(r Record) {
 	}
 	switch {
 	case strings.Contains(r.Message, "requested WAL segment") && strings.Contains(r.Message, "has already been removed"):
-		w.reason, w.problem = "LogRemoved", "the primary no longer has the log that this replica needs; it must be copied anew"
-	case strings.Contains(r.Message, "is not in this server's history"), strings.Contains(r.Message, "forked off current database system timeline"):
-		w.reason, w.problem = "Forked", "this replica has a log that the primary's history does not have; it must be rewound"
+		w.reason, w.problem = reasonLogRemoved, "the primary no longer has the log that this replica needs; it must be copied anew"
+	case strings.Contains(r.Message, "is not in this server's history"), strings.Contains(r.Message, "forked off current database system timeline"),
+		strings.Contains(r.Message, "is ahead of the WAL flush position of this server"):
+		w.reason, w.problem = reasonForked, "this replica has a log that the primary's history does not have; it must be rewound"
 	case strings.Contains(r.Message, "started streaming WAL"):
 		w.reason, w.problem = "", ""
 	}

@@ -51,6 +51,12 @@ func (d *Driver) Plan(ctx context.Context, r engine.Role) (Step, error) {
 	return step, err
 }
 
+// Discards says whether Prepare for the role would throw away data that this member acknowledged: it must be no voter then.
+func (d *Driver) Discards(ctx context.Context, r engine.Role) (bool, error) {
+	step, err := d.Plan(ctx, r)
+	return step.Discards(), err
+}
+
 // Prepare makes the data directory fit for the role. Whatever it makes grows beside the data directory and takes its place by one
 // rename, so that its end at any instant leaves a whole one or none.
 func (d *Driver) Prepare(ctx context.Context, r engine.Role) error {
@@ -87,7 +93,7 @@ func (d *Driver) Prepare(ctx context.Context, r engine.Role) error {
 	d.history.forget()
 	d.role, d.dirty, d.quiet = r, false, false
 	d.state.Lock()
-	d.streamed = false
+	d.streamed, d.upstream = false, r.Upstream
 	d.state.Unlock()
 	return nil
 }
@@ -144,6 +150,10 @@ func (d *Driver) planReplica(ctx context.Context, r engine.Role) (Step, source, 
 		return StepNone, source{}, err
 	}
 	here, err := d.localPlace(ctx)
+	if errors.Is(err, errNoLog) {
+		d.log.Warn("the data is damaged; it is copied anew", "error", err.Error())
+		return d.planDamaged(ctx, r, from)
+	}
 	if err != nil {
 		return StepNone, source{}, err
 	}
@@ -155,10 +165,26 @@ func (d *Driver) planReplica(ctx context.Context, r engine.Role) (Step, source, 
 	case forked:
 		return StepRewind, from, nil
 	case foreign:
-		return StepNone, from, &Problem{Reason: "ForeignData", Message: fmt.Sprintf(
-			"the volume holds another database (system %s, the primary's is %s); delete the volume claim of %s if nobody needs it", here.system, from.system, r.Member)}
+		return StepNone, from, foreignData(r, here.system, from.system)
 	}
 	return StepRecopy, from, nil
+}
+
+// planDamaged copies anew, unless the data is another database's: that is never overwritten.
+func (d *Driver) planDamaged(ctx context.Context, r engine.Role, from source) (Step, source, error) {
+	c, err := d.readControl(ctx)
+	if err != nil {
+		return StepNone, from, err
+	}
+	if c.system != from.system {
+		return StepNone, from, foreignData(r, c.system, from.system)
+	}
+	return StepRecopy, from, nil
+}
+
+func foreignData(r engine.Role, here, there string) error {
+	return &Problem{Reason: "ForeignData", Message: fmt.Sprintf(
+		"the volume holds another database (system %s, the primary's is %s); delete the volume claim of %s if nobody needs it", here, there, r.Member)}
 }
 
 func (d *Driver) ask(ctx context.Context, host string) (source, error) {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,13 +45,11 @@ func (d *Driver) Report(ctx context.Context) (engine.Report, error) {
 		return r, nil
 	}
 	r.WALBytes = d.walBytes()
-	c, err := d.reportConn(ctx)
-	if err != nil {
+	if err := d.askTwice(ctx, &r); err != nil {
+		if d.answers(err) {
+			return r, err
+		}
 		return d.reportOffline(ctx, r, err)
-	}
-	if err := d.askServer(ctx, c, &r); err != nil {
-		d.dropReportConn()
-		return r, err
 	}
 	r.State = "running"
 	if fault != "" {
@@ -58,19 +58,43 @@ func (d *Driver) Report(ctx context.Context) (engine.Report, error) {
 	if r.Role == engine.Replica && r.LagBytes < 0 {
 		r.Reason, r.Problem = d.history.ReplicationProblem(r.Reason, r.Problem)
 	}
-	d.state.Lock()
-	d.offline = nil
-	d.state.Unlock()
+	d.forgetOffline()
 	return r, nil
 }
 
-func (d *Driver) reportConn(ctx context.Context) (*pgx.Conn, error) {
-	if d.conn != nil && !d.conn.IsClosed() {
-		if err := d.conn.Ping(ctx); err == nil {
-			return d.conn, nil
+// askTwice asks over the connection that is kept, and once more over a new one if that is broken.
+func (d *Driver) askTwice(ctx context.Context, r *engine.Report) error {
+	if d.conn != nil {
+		kept := *r
+		if err := d.askServer(ctx, d.conn, &kept); err == nil {
+			*r = kept
+			return nil
 		}
 		d.dropReportConn()
 	}
+	c, err := d.reportConn(ctx)
+	if err != nil {
+		return &unreachable{err}
+	}
+	if err := d.askServer(ctx, c, r); err != nil {
+		d.dropReportConn()
+		return err
+	}
+	return nil
+}
+
+// unreachable is the error of a server that takes no connection.
+type unreachable struct{ error }
+
+// Unwrap gives the reason.
+func (u *unreachable) Unwrap() error { return u.error }
+
+func (d *Driver) answers(err error) bool {
+	var u *unreachable
+	return !errors.As(err, &u)
+}
+
+func (d *Driver) reportConn(ctx context.Context) (*pgx.Conn, error) {
 	c, err := d.admin(ctx)
 	if err != nil {
 		return nil, err
@@ -79,7 +103,7 @@ func (d *Driver) reportConn(ctx context.Context) (*pgx.Conn, error) {
 		closeConn(c)
 		return nil, fmt.Errorf("bound the report's queries: %w", err)
 	}
-	d.conn = c
+	d.conn, d.settingsAt = c, time.Time{}
 	return c, nil
 }
 
@@ -94,11 +118,13 @@ func (d *Driver) dropReportConn() {
 func (d *Driver) askServer(ctx context.Context, c *pgx.Conn, r *engine.Report) error {
 	var replica bool
 	var version string
-	if err := c.QueryRow(ctx, "SELECT pg_is_in_recovery(), current_setting('server_version'), (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')").Scan(&replica, &version, &r.Connections); err != nil {
+	var loaded time.Time
+	if err := c.QueryRow(ctx, "SELECT pg_is_in_recovery(), current_setting('server_version'), (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'), pg_conf_load_time()").
+		Scan(&replica, &version, &r.Connections, &loaded); err != nil {
 		return fmt.Errorf("ask the server: %w", err)
 	}
 	r.Version, _, _ = strings.Cut(version, " ")
-	if err := settings(ctx, c, r); err != nil {
+	if err := d.settings(ctx, c, r, loaded); err != nil {
 		return err
 	}
 	if replica {
@@ -107,30 +133,37 @@ func (d *Driver) askServer(ctx context.Context, c *pgx.Conn, r *engine.Report) e
 	return d.askPrimary(ctx, c, r)
 }
 
-func settings(ctx context.Context, c *pgx.Conn, r *engine.Report) error {
+// settings are asked for again when the server has read its files again, and at no other time.
+func (d *Driver) settings(ctx context.Context, c *pgx.Conn, r *engine.Report, loaded time.Time) error {
+	if !d.settingsAt.Equal(loaded) {
+		if err := d.askSettings(ctx, c); err != nil {
+			return fmt.Errorf("ask the server for its settings: %w", err)
+		}
+		d.settingsAt = loaded
+	}
+	r.Settings, r.RestartPending = maps.Clone(d.runs), slices.Clone(d.pending)
+	r.MaxConnections, _ = strconv.ParseInt(r.Settings["max_connections"], 10, 64) // the server's own number
+	return nil
+}
+
+func (d *Driver) askSettings(ctx context.Context, c *pgx.Conn) error {
 	rows, err := c.Query(ctx, "SELECT name, setting, pending_restart FROM pg_settings WHERE pending_restart OR name = ANY ($1) ORDER BY name", postgres.Sensitive())
 	if err != nil {
-		return fmt.Errorf("ask the server for its settings: %w", err)
+		return err
 	}
-	r.Settings = map[string]string{}
+	d.runs, d.pending = map[string]string{}, nil
 	var name, value string
 	var pending bool
 	_, err = pgx.ForEachRow(rows, []any{&name, &value, &pending}, func() error {
-		if pending && len(r.RestartPending) < maxPending {
-			r.RestartPending = append(r.RestartPending, name)
+		if pending && len(d.pending) < maxPending {
+			d.pending = append(d.pending, name)
 		}
-		for _, s := range postgres.Sensitive() {
-			if s == name {
-				r.Settings[name] = value
-			}
+		if slices.Contains(postgres.Sensitive(), name) {
+			d.runs[name] = value
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("ask the server for its settings: %w", err)
-	}
-	r.MaxConnections, _ = strconv.ParseInt(r.Settings["max_connections"], 10, 64) // the server's own number
-	return nil
+	return err
 }
 
 func (d *Driver) askPrimary(ctx context.Context, c *pgx.Conn, r *engine.Report) error {
@@ -140,12 +173,29 @@ func (d *Driver) askPrimary(ctx context.Context, c *pgx.Conn, r *engine.Report) 
 		return err
 	}
 	r.Position = at
-	inSync, err := one[int64](ctx, c, "SELECT count(DISTINCT application_name) FROM pg_stat_replication WHERE state = 'streaming' AND sync_state IN ('sync', 'quorum')")
-	if err != nil {
+	if err := askFollowers(ctx, c, r); err != nil {
 		return fmt.Errorf("ask the primary for its replicas: %w", err)
 	}
-	r.InSync = int(inSync)
 	return slotsOf(ctx, c, r, "pg_current_wal_lsn()")
+}
+
+// askFollowers: a member is known by its name and by the members' role, which nobody else can be.
+func askFollowers(ctx context.Context, c *pgx.Conn, r *engine.Report) error {
+	rows, err := c.Query(ctx, `SELECT application_name, bool_or(sync_state IN ('sync', 'quorum')) FROM pg_stat_replication
+		WHERE state = 'streaming' AND usename = $1 AND application_name NOT LIKE 'plimsoll%' GROUP BY 1 ORDER BY 1 LIMIT $2`, postgres.ReplicationUser, maxSlots)
+	if err != nil {
+		return err
+	}
+	var name string
+	var inSync bool
+	_, err = pgx.ForEachRow(rows, []any{&name, &inSync}, func() error {
+		r.Streaming = append(r.Streaming, name)
+		if inSync {
+			r.InSync++
+		}
+		return nil
+	})
+	return err
 }
 
 func slotsOf(ctx context.Context, c *pgx.Conn, r *engine.Report, from string) error {
@@ -161,13 +211,18 @@ func slotsOf(ctx context.Context, c *pgx.Conn, r *engine.Report, from string) er
 	return wrap("ask the server for its slots", err)
 }
 
+// mayReceive is true for as long as anything may come from an upstream: a receiver runs, or one may be started at any time.
+const mayReceive = "(current_setting('primary_conninfo') <> '' OR EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'walreceiver'))"
+
 func (d *Driver) askReplica(ctx context.Context, c *pgx.Conn, r *engine.Report) error {
 	r.Role = engine.Replica
-	var receivedTL, ownTL int64
+	var receivedTL, ownTL, segment int64
 	var received, replayed, latest, sender, status *string
+	// The process counts, not only the view: that shows a receiver only once it is connected.
 	err := c.QueryRow(ctx, "SELECT pg_last_wal_receive_lsn()::text, pg_last_wal_replay_lsn()::text, w.latest_end_lsn::text, w.sender_host, w.status, coalesce(w.received_tli, 0)::int8, "+
-		"(SELECT greatest(timeline_id, min_recovery_end_timeline) FROM pg_control_checkpoint(), pg_control_recovery())::int8 FROM (SELECT) one LEFT JOIN pg_stat_wal_receiver w ON true").
-		Scan(&received, &replayed, &latest, &sender, &status, &receivedTL, &ownTL)
+		"(SELECT greatest(timeline_id, min_recovery_end_timeline) FROM pg_control_checkpoint(), pg_control_recovery())::int8, "+
+		"(SELECT setting::int8 FROM pg_settings WHERE name = 'wal_segment_size'), "+mayReceive+" FROM (SELECT) one LEFT JOIN pg_stat_wal_receiver w ON true").
+		Scan(&received, &replayed, &latest, &sender, &status, &receivedTL, &ownTL, &segment, &r.Receiving)
 	if err != nil {
 		return fmt.Errorf("ask the replica: %w", err)
 	}
@@ -179,7 +234,13 @@ func (d *Driver) askReplica(ctx context.Context, c *pgx.Conn, r *engine.Report) 
 		return v
 	}
 	// What was received is what is on disk; after a restart it is unknown or a segment's start until streaming begins again.
-	r.Position = position(uint64(max(receivedTL, ownTL)), max(at(received), at(replayed)))
+	end := max(at(received), at(replayed))
+	r.Position = position(uint64(max(receivedTL, ownTL, d.timelineAt(end, lsn(segment)))), end)
+	if r.Receiving {
+		d.state.Lock()
+		r.Upstream = d.upstream
+		d.state.Unlock()
+	}
 	if sender != nil {
 		r.Upstream = *sender
 	}
@@ -193,6 +254,28 @@ func (d *Driver) askReplica(ctx context.Context, c *pgx.Conn, r *engine.Report) 
 	r.Ready = d.streamed
 	d.state.Unlock()
 	return slotsOf(ctx, c, r, "pg_last_wal_replay_lsn()")
+}
+
+// timelineAt is the newest timeline whose log reaches the position, by the names of its files; 0 if none is there. Without a
+// receiver the server itself only tells the timeline of its last restart point, which is behind by several changes of hands where
+// these come quickly: a member that holds more would be taken for one that holds less.
+func (d *Driver) timelineAt(at, segment lsn) int64 {
+	if at == 0 || segment <= 0 {
+		return 0
+	}
+	perID := (1 << 32) / uint64(segment)
+	n := uint64((at - 1) / segment)
+	found, err := filepath.Glob(filepath.Join(d.data(), "pg_wal", fmt.Sprintf("????????%08X%08X", n/perID, n%perID)))
+	if err != nil {
+		return 0
+	}
+	var newest uint32
+	for _, path := range found {
+		if timeline, ok := segmentTimeline(filepath.Base(path)); ok {
+			newest = max(newest, timeline)
+		}
+	}
+	return int64(newest)
 }
 
 // reportOffline says what files say: the position holds with the server stopped, too.
