@@ -97,7 +97,10 @@ func TestLeavesSayWhoTheyAre(t *testing.T) {
 	c := decode(t, pair.Certificate)
 	got := []any{c.Subject.CommonName, c.Subject.Organization, c.DNSNames, c.IsCA, c.NotBefore, c.NotAfter}
 	want := []any{
-		"plimsoll-member:orders-1", []string{"uid-1"}, []string{"orders-1.orders-members.shop.svc", "orders-1"}, false,
+		"plimsoll-member:orders-1",
+		[]string{"uid-1"},
+		[]string{"orders-1.orders-members.shop.svc", "orders-1"},
+		false,
 		now.Add(-5 * time.Minute), now.Add(90 * day),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -98,7 +98,7 @@ func everything(in desired.Inputs) []client.Object {
 	return append(objects, desired.Pod(in, i), desired.PodRole(in, i, v1.RoleReplica))
 }
 
-var update = flag.Bool("update", false, "write the golden files") //nolint:gochecknoglobals // a test's flag
+var update = flag.Bool("update", false, "write the golden files")
 
 func TestTheObjectsOfADatabaseAreAsInTheGoldenFile(t *testing.T) {
 	for name, in := range map[string]desired.Inputs{"minimal": minimal(), "full": full(), "openshift": openShift()} {

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -30,11 +29,7 @@ func SpecHash(spec corev1.PodSpec) string {
 			counted.InitContainers[i].Image = ""
 		}
 	}
-	raw, err := json.Marshal(counted)
-	if err != nil {
-		// A PodSpec holds nothing that JSON cannot express.
-		panic(fmt.Sprintf("encode a pod's spec: %v", err))
-	}
+	raw, _ := json.Marshal(counted) // a PodSpec holds nothing that JSON cannot express
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:8])
 }

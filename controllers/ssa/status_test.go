@@ -107,7 +107,8 @@ func (w *world) database(t *testing.T) *v1.Database {
 			return get(t, w, d)
 		}
 		// The API server takes a moment to serve a kind that was just defined.
-		if !(apierrors.IsNotFound(err) || meta.IsNoMatchError(err)) || time.Now().After(deadline) {
+		soon := apierrors.IsNotFound(err) || meta.IsNoMatchError(err)
+		if !soon || time.Now().After(deadline) {
 			t.Fatal(err)
 		}
 		time.Sleep(50 * time.Millisecond)

@@ -37,7 +37,8 @@ type server struct {
 	scheme *runtime.Scheme
 }
 
-var shared server //nolint:gochecknoglobals // one API server for the package, made by TestMain
+// shared is one API server for the package, made by TestMain.
+var shared server
 
 func TestMain(m *testing.M) {
 	os.Exit(runAll(m))
@@ -145,8 +146,10 @@ func (w *world) service() *corev1.Service {
 }
 
 func (w *world) secret() *corev1.Secret {
-	return &corev1.Secret{ObjectMeta: w.meta("orders-app"), Type: corev1.SecretTypeOpaque,
-		Data: map[string][]byte{"username": []byte("app"), "password": []byte("one")}}
+	return &corev1.Secret{
+		ObjectMeta: w.meta("orders-app"), Type: corev1.SecretTypeOpaque,
+		Data: map[string][]byte{"username": []byte("app"), "password": []byte("one")},
+	}
 }
 
 // everyKind is one object of each kind that the manager applies.
@@ -162,7 +165,8 @@ func (w *world) everyKind() map[string]client.Object {
 		"Secret":  w.secret(),
 		"Claim":   claim,
 		"ServiceAccount": &corev1.ServiceAccount{
-			ObjectMeta: w.meta("orders-agent"), AutomountServiceAccountToken: new(false)},
+			ObjectMeta: w.meta("orders-agent"), AutomountServiceAccountToken: new(false),
+		},
 		"Role": &rbacv1.Role{ObjectMeta: w.meta("orders-agent"), Rules: []rbacv1.PolicyRule{{
 			APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{"orders"}, Verbs: []string{"get", "update"},
 		}}},
