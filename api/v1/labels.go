@@ -11,6 +11,12 @@ const (
 	// LabelRegion on a namespace is the default of spec.region.
 	LabelRegion = "plimsoll.dev/region"
 
+	// AnnotationSecretsHash on a pod is the hash of the certificates that it should use: a change of it makes the kubelet refresh
+	// the mounted Secrets at once.
+	AnnotationSecretsHash = "plimsoll.dev/secrets-hash"
+	// AnnotationOperation on an event is the id of the pass that told it, as the logs have it.
+	AnnotationOperation = "plimsoll.dev/operation"
+
 	// AnnotationSwitchover on a Database asks for a switchover: a Request as JSON.
 	AnnotationSwitchover = "plimsoll.dev/switchover"
 	// AnnotationRestart on a Database asks for a restart: a Request as JSON.
@@ -22,6 +28,11 @@ const (
 	AnnotationLeadership = "plimsoll.dev/leadership"
 	// AnnotationBootstrap on the Lease of a new Database names the one member that may initialise it.
 	AnnotationBootstrap = "plimsoll.dev/bootstrap"
+	// AnnotationPodSpecHash on a pod is the hash of the spec that it was made from; another hash means that it is outdated.
+	AnnotationPodSpecHash = "plimsoll.dev/pod-spec-hash"
+	// AnnotationDatabaseUID on a claim is the UID of the Database that it was made for: it tells a volume that was retained from
+	// an earlier Database of the same name.
+	AnnotationDatabaseUID = "plimsoll.dev/database-uid"
 )
 
 // Request is what the annotations AnnotationSwitchover and AnnotationRestart hold, as JSON.

@@ -182,8 +182,9 @@ type Report struct {
 	// Position, and Lag behind the upstream in bytes; -1 if unknown.
 	Position Position `json:"position"`
 	LagBytes int64    `json:"lagBytes"`
-	// Upstream that it follows.
-	Upstream string `json:"upstream,omitempty"`
+	// Upstream that it follows. Receiving is true for as long as anything may still come from an upstream, this or an earlier one.
+	Upstream  string `json:"upstream,omitempty"`
+	Receiving bool   `json:"receiving,omitempty"`
 	// Version of the server.
 	Version string `json:"version,omitempty"`
 	// Settings that the server runs with, of those that Files wants to know.
@@ -201,6 +202,8 @@ type Report struct {
 	// InSync counts the peers that hold commits synchronously now, of SyncWanted (primary).
 	InSync     int `json:"inSync"`
 	SyncWanted int `json:"syncWanted"`
+	// Streaming names the members that follow now, synchronously or not (primary). One that is still being copied is not among them.
+	Streaming []string `json:"streaming,omitempty"`
 
 	// Data and WAL volumes; WAL is zero where there is none of its own.
 	Data VolumeUse `json:"data"`

@@ -1,5 +1,11 @@
 package engine
 
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+)
+
 // The layout of a database pod: what the manager mounts and the agent finds. Every path is inside the container.
 const (
 	// BinDir holds the agent's binary, copied by the init container.
@@ -33,4 +39,25 @@ const (
 	EnvUID       = "PLIMSOLL_UID"
 	EnvInstance  = "PLIMSOLL_INSTANCE"
 	EnvEngine    = "PLIMSOLL_ENGINE"
+	// EnvAddress and EnvNode are the pod's IP and its node, from the downward API: the leader writes them into the EndpointSlice.
+	EnvAddress = "PLIMSOLL_POD_IP"
+	EnvNode    = "PLIMSOLL_NODE"
 )
+
+// TLSFiles are the public files of one of MemberTLSDir and ServerTLSDir.
+type TLSFiles struct {
+	// Certificate is tls.crt and Trusted is ca.crt.
+	Certificate, Trusted []byte
+}
+
+// SecretsHash is what Report.SecretsHash holds: a hash of the certificates in use. The manager compares it with that of the
+// Secrets that it wrote, to know when an instance has taken them.
+func SecretsHash(member, server TLSFiles) string {
+	sum := sha256.New()
+	for _, content := range [][]byte{member.Certificate, member.Trusted, server.Certificate, server.Trusted} {
+		// The length goes first, so that no byte can move from one file to the next unseen.
+		_ = binary.Write(sum, binary.BigEndian, uint64(len(content))) // a hash never fails to write
+		sum.Write(content)
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:8])
+}

@@ -151,4 +151,22 @@ func lockFile(ctx context.Context, path string) (unlock func(), err error) {
 	}
 }
 
-func (b builder) buildOwn(context.Context) error { return nil }
+// buildOwn builds the project's own small programs. Their source changes without a version, so go decides.
+func (b builder) buildOwn(ctx context.Context) error {
+	own := []struct{ name, dir, pkg string }{
+		{"cluster-relay", ".", "./cmd/cluster-relay"},
+		{"cluster-pause", ".", "./cmd/cluster-pause"},
+		{"plimsoll-csi", "csi", "."},
+	}
+	for _, o := range own {
+		// Aside and renamed: the old one may be running.
+		out := filepath.Join(b.bin, "."+o.name+".new")
+		if err := b.run(ctx, filepath.Join(b.room, o.dir), b.bin, []string{"build", "-ldflags", "-s -w", "-o", out, o.pkg}); err != nil {
+			return fmt.Errorf("build %s: %w", o.name, err)
+		}
+		if err := os.Rename(out, filepath.Join(b.bin, o.name)); err != nil {
+			return fmt.Errorf("build %s: %w", o.name, err)
+		}
+	}
+	return nil
+}

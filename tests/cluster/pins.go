@@ -60,7 +60,10 @@ func pins() []pin {
 		install("registry", "github.com/distribution/distribution/v3", "v3.1.2", "cmd/registry"),
 		install("coredns", "github.com/coredns/coredns", coreDNSVersion, ""),
 		install("kube-router", "github.com/cloudnativelabs/kube-router/v2", "v2.1.0", "cmd/kube-router"),
-		install("csi-provisioner", "github.com/kubernetes-csi/external-provisioner/v6", "v6.4.0", "cmd/csi-provisioner"),
+		{ // its go.mod has replace lines, which "go install" refuses
+			Name: "csi-provisioner", Module: "github.com/kubernetes-csi/external-provisioner/v6", Version: "v6.4.0",
+			Package: "github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner", In: "binaries/csi", LDFlags: "-s -w",
+		},
 		install("csi-resizer", "github.com/kubernetes-csi/external-resizer/v2", "v2.3.0", "cmd/csi-resizer"),
 	}
 }
@@ -85,4 +88,13 @@ func (p pin) command(out string) []string {
 		return append(args, p.Package+"@"+p.Version)
 	}
 	return append(args, "-o", out, p.Package)
+}
+
+// allBinaries names everything that a cluster needs in the cache.
+func allBinaries() []string {
+	names := []string{"cluster-relay", "cluster-pause", "plimsoll-csi"}
+	for _, p := range pins() {
+		names = append(names, p.Name)
+	}
+	return names
 }

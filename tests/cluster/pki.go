@@ -162,4 +162,3 @@ contexts: [{name: plimsoll, context: {cluster: plimsoll, user: %s}}]
 current-context: plimsoll
 `, server, encoded[0], name, encoded[1], encoded[2], name), nil
 }
-

@@ -1,0 +1,26 @@
+# One image, three programs: plimsoll (the manager), plimsoll-agent (copied into database pods), kubectl-plimsoll.
+# `make image` replaces the build stage by a directory of local binaries, so it needs no base image.
+FROM --platform=$BUILDPLATFORM docker.io/library/golang:1.26-bookworm AS build
+ARG TARGETOS=linux TARGETARCH=amd64 VERSION=dev
+WORKDIR /src
+COPY go.mod go.sum ./
+RUN go mod download
+COPY api ./api
+COPY cmd ./cmd
+COPY controllers ./controllers
+RUN export CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH && \
+    build() { go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=v$VERSION" -o "/$1" "$2"; } && \
+    build plimsoll ./cmd && build plimsoll-agent ./cmd/plimsoll-agent && build kubectl-plimsoll ./cmd/kubectl-plimsoll && \
+    cp /etc/ssl/certs/ca-certificates.crt /
+
+FROM scratch
+ARG VERSION=dev
+LABEL org.opencontainers.image.title="Plimsoll operator" \
+      org.opencontainers.image.description="Runs replicated databases on Kubernetes" \
+      org.opencontainers.image.source="https://github.com/plimsoll-dev/plimsoll-operator" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="v${VERSION}"
+COPY --from=build /ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
+COPY --from=build /plimsoll /plimsoll-agent /kubectl-plimsoll /
+USER 65532:65532
+ENTRYPOINT ["/plimsoll"]

@@ -1,0 +1,171 @@
+# Plimsoll. `make help` lists the targets; the two that matter first are `make demo` and `make test`.
+VERSION ?= 0.1.0
+IMAGE_TAG_BASE ?= ghcr.io/plimsoll-dev/plimsoll-operator
+IMG ?= $(IMAGE_TAG_BASE):v$(VERSION)
+BUNDLE_IMG ?= $(IMAGE_TAG_BASE)-bundle:v$(VERSION)
+CHANNELS ?= candidate-v0
+DEFAULT_CHANNEL ?= candidate-v0
+CONTAINER_TOOL ?= docker
+PLATFORMS ?= linux/amd64,linux/arm64
+KUBECTL ?= kubectl
+OPERATOR_SDK ?= operator-sdk
+NAMESPACE ?= plimsoll-system
+
+SHELL := /usr/bin/env bash -o pipefail
+.SHELLFLAGS := -ec
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# Everything that is built but not committed lies outside the checkout, except the product's binaries in bin/.
+CACHE := $(or $(PLIMSOLL_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/plimsoll)
+TOOLS := $(CACHE)/tools
+BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=v$(VERSION)"
+
+# IMG if a person gave it: a cluster of their own cannot pull a default that nobody pushed.
+GIVEN := $(if $(filter command line environment,$(origin IMG)),$(IMG))
+
+# run NAME builds a program of tests/ and becomes it, so that signals reach it (those to `go run` do not).
+run = @go build -buildvcs=false -o $(CACHE)/run/$(1) ./tests/$(1) && exec $(CACHE)/run/$(1)
+
+# buildah's storage lies in the cache too.
+BUILDAH := buildah --root $(CACHE)/containers/storage --runroot $(CACHE)/containers/run --storage-driver overlay
+
+# A tool's version is what its go.mod pins, so that a new pin is a new file.
+pin = $(shell awk '$$1 == "$(2)" && NF > 1 {print $$2; exit}' tools/$(1)go.mod)
+CONTROLLER_GEN := $(TOOLS)/controller-gen-$(call pin,,sigs.k8s.io/controller-tools)
+CRD_REF_DOCS := $(TOOLS)/crd-ref-docs-$(call pin,,github.com/elastic/crd-ref-docs)
+GOFUMPT := $(TOOLS)/gofumpt-$(call pin,,mvdan.cc/gofumpt)
+KUSTOMIZE := $(TOOLS)/kustomize-$(call pin,kustomize/,sigs.k8s.io/kustomize/kustomize/v5)
+GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(call pin,lint/,github.com/golangci/golangci-lint/v2)
+
+##@ Start here
+.PHONY: help demo demo-down test
+help: ## Show this list.
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' Makefile
+
+demo: ## Run a three-replica PostgreSQL on a local three-node Kubernetes (CLUSTER=current IMG=...: on your own cluster).
+	$(call run,demo) up --cluster "$(or $(CLUSTER),local)" --image "$(GIVEN)" --namespace "$(NAMESPACE)"
+
+demo-down: ## Take the demo away and leave nothing.
+	$(call run,demo) down --cluster "$(or $(CLUSTER),local)" --namespace "$(NAMESPACE)"
+
+test: ## Run every check and test, on this machine, as CI does.
+	$(call run,suite)
+
+##@ Development
+.PHONY: manifests generate docs fmt vet lint lint-fix lint-config test-unit test-e2e verify bench bench-report
+manifests: $(CONTROLLER_GEN) ## Generate CRDs and webhook configuration.
+	$(CONTROLLER_GEN) crd paths=./api/... output:crd:artifacts:config=config/crd/bases
+	$(if $(wildcard controllers/admission),$(CONTROLLER_GEN) webhook paths=./controllers/admission/... output:webhook:artifacts:config=config/webhook)
+
+generate: $(CONTROLLER_GEN) ## Generate deep copies.
+	$(CONTROLLER_GEN) object paths=./api/...
+
+docs: $(CRD_REF_DOCS) ## Generate the reference of the API and of the manager's flags.
+	$(CRD_REF_DOCS) --source-path=api --config=docs/reference/crd-ref-docs.yaml --renderer=markdown --output-path=docs/reference/api.md --log-level=ERROR
+	@{ printf '# Flags of the manager\n\nGenerated: the output of `plimsoll manager --help`.\n\n```\n'; env -u POD_NAMESPACE go run ./cmd manager --help; printf '```\n'; } > docs/reference/flags.md
+
+fmt: $(GOFUMPT) ## Format.
+	$(GOFUMPT) -w $$(git ls-files '*.go' ':!**/zz_generated*')
+
+vet: ## Run go vet.
+	go vet ./...
+
+lint: $(GOLANGCI_LINT) ## Run the linters of .golangci.yml.
+	$(GOLANGCI_LINT) run --allow-parallel-runners
+
+lint-fix: $(GOLANGCI_LINT) ## Run the linters and mend what they can.
+	$(GOLANGCI_LINT) run --allow-parallel-runners --fix
+
+lint-config: $(GOLANGCI_LINT) ## Check .golangci.yml.
+	$(GOLANGCI_LINT) config verify
+
+test-unit: ## Run the tests that need neither cluster nor root.
+	go test -race ./api/... ./controllers/... ./cmd/... ./tests/arrows/... ./tests/rights/... ./tests/summary/...
+
+test-e2e: ## Run the end-to-end tests alone on the local cluster (RUN=regexp selects).
+	$(call run,suite) --only e2e --run "$(RUN)"
+
+verify: manifests generate docs ## Regenerate everything and expect no change.
+	@git diff --exit-code -- api config docs || { echo "verify: generated files were out of date; commit the change above" >&2; exit 1; }
+	@test -z "$$(git status --porcelain -- api config docs)" || { git status --short -- api config docs; echo "verify: commit the new generated files" >&2; exit 1; }
+
+bench: ## Measure on the local cluster (RUNS=20); writes docs/benchmarks/*.json.
+	$(call run,suite) --only bench --run "$(RUN)" --runs "$(or $(RUNS),20)"
+
+bench-report: ## Draw docs/benchmarks.md from docs/benchmarks/*.json.
+	@go run ./tests/bench/report
+
+##@ Build
+.PHONY: build run image image-push docker-build docker-push docker-buildx build-installer bundle bundle-build bundle-push
+build: ## Build the three programs into bin/.
+	@mkdir -p bin
+	$(BUILD) -o bin/plimsoll ./cmd
+	$(BUILD) -o bin/plimsoll-agent ./cmd/plimsoll-agent
+	$(BUILD) -o bin/kubectl-plimsoll ./cmd/kubectl-plimsoll
+
+run: ## Run the manager here against the current kubeconfig's cluster.
+	go run ./cmd manager --leader-elect=false
+
+image: build ## Build the image $(IMG) from local binaries with buildah, with no base image and no network.
+	@cp -L /etc/ssl/certs/ca-certificates.crt bin/
+	$(BUILDAH) build --isolation chroot --build-context build=bin --build-arg VERSION=$(VERSION) --timestamp 0 -q -t $(IMG) -f Dockerfile .
+
+image-push: ## Push the image of `make image` to TO (docker://...); its digest goes to the file DIGEST.
+	@$(BUILDAH) push -q --tls-verify=$(or $(TLS_VERIFY),true) --digestfile $(DIGEST) $(IMG) $(TO)
+
+docker-build: ## Build the image $(IMG) with CONTAINER_TOOL (docker, podman, buildah).
+	$(CONTAINER_TOOL) build --build-arg VERSION=$(VERSION) -t $(IMG) .
+
+docker-push: ## Push the image $(IMG).
+	$(CONTAINER_TOOL) push $(IMG)
+
+docker-buildx: ## Build and push the image $(IMG) for all PLATFORMS.
+	$(CONTAINER_TOOL) buildx build --platform $(PLATFORMS) --build-arg VERSION=$(VERSION) --push -t $(IMG) .
+
+build-installer: manifests $(KUSTOMIZE) ## Write dist/install.yaml: everything that `make deploy` would apply.
+	@mkdir -p dist
+	@$(call render,default) > dist/install.yaml
+
+bundle: manifests $(KUSTOMIZE) ## Generate the OLM bundle with OPERATOR_SDK.
+	$(OPERATOR_SDK) generate kustomize manifests -q --interactive=false
+	$(call render,manifests) | $(OPERATOR_SDK) generate bundle -q --overwrite --version $(VERSION) --channels $(CHANNELS) --default-channel $(DEFAULT_CHANNEL)
+	$(OPERATOR_SDK) bundle validate ./bundle
+
+bundle-build: ## Build the bundle's image.
+	$(CONTAINER_TOOL) build -f bundle.Dockerfile -t $(BUNDLE_IMG) .
+
+bundle-push: ## Push the bundle's image.
+	$(CONTAINER_TOOL) push $(BUNDLE_IMG)
+
+##@ Deployment, on the cluster of the current kubeconfig
+.PHONY: install uninstall deploy undeploy
+# render NAME prints config/NAME with the image and the namespace in place, and changes no file.
+render = $(KUSTOMIZE) build config/$(1) | sed -e 's|ghcr.io/plimsoll-dev/plimsoll-operator:latest|$(IMG)|g' -e 's|plimsoll-system|$(NAMESPACE)|g'
+
+install: manifests $(KUSTOMIZE) ## Install the CRDs.
+	$(KUSTOMIZE) build config/crd | $(KUBECTL) apply --server-side -f -
+
+uninstall: $(KUSTOMIZE) ## Remove the CRDs, and with them every Database.
+	$(KUSTOMIZE) build config/crd | $(KUBECTL) delete --ignore-not-found -f -
+
+deploy: manifests $(KUSTOMIZE) ## Install the operator with image $(IMG).
+	$(call render,default) | $(KUBECTL) apply --server-side -f -
+
+undeploy: $(KUSTOMIZE) ## Remove the operator and the CRDs.
+	$(call render,default) | $(KUBECTL) delete --ignore-not-found -f -
+
+##@ Tools, built from the pins below tools/
+.PHONY: tools controller-gen kustomize golangci-lint
+tools: $(CONTROLLER_GEN) $(CRD_REF_DOCS) $(GOFUMPT) $(KUSTOMIZE) $(GOLANGCI_LINT) ## Build all tools.
+controller-gen: $(CONTROLLER_GEN) ## Build controller-gen.
+kustomize: $(KUSTOMIZE) ## Build kustomize.
+golangci-lint: $(GOLANGCI_LINT) ## Build golangci-lint.
+
+# tool MODULE,PACKAGE builds a pinned tool beside its place, so that two makes at once do not meet.
+tool = @mkdir -p $(TOOLS) && echo "building $(notdir $@)" && CGO_ENABLED=0 go -C tools/$(1) build -trimpath -o $@.$$$$ $(2) && mv $@.$$$$ $@
+$(CONTROLLER_GEN): ; $(call tool,.,sigs.k8s.io/controller-tools/cmd/controller-gen)
+$(CRD_REF_DOCS): ; $(call tool,.,github.com/elastic/crd-ref-docs)
+$(GOFUMPT): ; $(call tool,.,mvdan.cc/gofumpt)
+$(KUSTOMIZE): ; $(call tool,kustomize,sigs.k8s.io/kustomize/kustomize/v5)
+$(GOLANGCI_LINT): ; $(call tool,lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint)

@@ -1,0 +1,329 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/uuid"
+	"go.uber.org/zap/zapcore"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+
+	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+	"github.com/plimsoll-dev/plimsoll-operator/api/v1alpha1"
+	"github.com/plimsoll-dev/plimsoll-operator/api/v1beta1"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/admission"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/admission/serving"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/certificate"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/database"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine/postgres"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/policy"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/ssa"
+)
+
+const (
+	// The manager asks the API server at most this often.
+	queriesPerSecond, queryBurst = 50, 100
+	// drain is how long passes that are under way may take to end; the pod's grace is longer.
+	drain = 20 * time.Second
+	// syncPatience is how long a readiness check waits for the caches.
+	syncPatience = time.Second
+	startTimeout = 15 * time.Second
+)
+
+// run builds the parts and starts them; it returns when ctx has ended and they have.
+func run(ctx context.Context, o options) error {
+	logger := newLogger(o)
+	ctrl.SetLogger(logger)
+	klog.SetLogger(logger.WithName("client-go"))
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("find the cluster: %w", err)
+	}
+	config.QPS, config.Burst, config.UserAgent = queriesPerSecond, queryBurst, "plimsoll-manager/"+version
+	config.Wrap(ssa.UserAgent)
+
+	engines := policy.Engines{v1.EnginePostgres: postgres.New(postgres.Options{ImagePattern: o.postgresImage, RunAsUser: o.postgresUser})}
+	hooks, err := newWebhooks(config, o)
+	if err != nil {
+		return err
+	}
+	mgr, err := newManager(config, o, logger, hooks)
+	if err != nil {
+		return err
+	}
+	openShift, err := onOpenShift(config)
+	if err != nil {
+		return err
+	}
+	if err := hooks.setup(mgr, engines); err != nil {
+		return err
+	}
+	dialer, err := addDatabases(mgr, o, database.Surroundings{
+		AgentImage: o.agentImage, OperatorNamespace: o.operatorNamespace, OpenShift: openShift, Engines: engines,
+	})
+	if err != nil {
+		return err
+	}
+	defer dialer.Close()
+	logger.Info("starting", "version", version, "agentImage", o.agentImage, "openShift", openShift, "webhook", o.webhook)
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("run the manager: %w", err)
+	}
+	logger.Info("stopped")
+	return nil
+}
+
+func newLogger(o options) logr.Logger {
+	level := zapcore.InfoLevel
+	if o.logLevel == "debug" {
+		level = zapcore.DebugLevel
+	}
+	return zap.New(zap.UseDevMode(false), zap.JSONEncoder(func(c *zapcore.EncoderConfig) { c.EncodeTime = zapcore.RFC3339NanoTimeEncoder }), zap.Level(level))
+}
+
+func newScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1.AddToScheme, v1beta1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("build the scheme: %w", err)
+		}
+	}
+	return scheme, nil
+}
+
+func newManager(config *rest.Config, o options, logger logr.Logger, hooks *webhooks) (ctrl.Manager, error) {
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	cached, err := cacheOptions(o)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := newLock(config, o)
+	if err != nil {
+		return nil, err
+	}
+	grace := drain
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme: scheme, Logger: logger, Cache: cached,
+		// Secrets and ConfigMaps are read by name, and never listed or watched.
+		Client:                 client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},
+		Metrics:                metricsOptions(o),
+		HealthProbeBindAddress: o.probeAddress, PprofBindAddress: o.pprofAddress,
+		WebhookServer:  hooks.server,
+		LeaderElection: o.elect, LeaderElectionID: o.electionID, LeaderElectionNamespace: o.operatorNamespace,
+		LeaderElectionResourceLockInterface: lock, LeaderElectionReleaseOnCancel: true,
+		LeaseDuration: &o.leaseDuration, RenewDeadline: &o.renewDeadline, RetryPeriod: &o.retryEvery,
+		GracefulShutdownTimeout: &grace,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make the manager: %w", err)
+	}
+	return mgr, nil
+}
+
+// cacheOptions keep what the manager holds in memory to what is its own: everything but Databases by label.
+func cacheOptions(o options) (cache.Options, error) {
+	ours, err := labels.NewRequirement(v1.LabelDatabase, selection.Exists, nil)
+	if err != nil {
+		return cache.Options{}, fmt.Errorf("select our own objects: %w", err)
+	}
+	out := cache.Options{
+		DefaultLabelSelector: labels.NewSelector().Add(*ours),
+		ByObject:             map[client.Object]cache.ByObject{&v1.Database{}: {Label: labels.Everything()}},
+	}
+	for _, namespace := range o.namespaces {
+		if out.DefaultNamespaces == nil {
+			out.DefaultNamespaces = map[string]cache.Config{}
+		}
+		out.DefaultNamespaces[namespace] = cache.Config{}
+	}
+	return out, nil
+}
+
+func metricsOptions(o options) metricsserver.Options {
+	out := metricsserver.Options{BindAddress: o.metricsAddress, SecureServing: o.metricsSecure}
+	if o.metricsSecure {
+		out.FilterProvider = filters.WithAuthenticationAndAuthorization
+		// Scrapers do not need HTTP/2, whose resets have been a way to keep servers busy.
+		out.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }}
+	}
+	return out
+}
+
+// newLock is the Lease by which replicas of the manager agree. It sends no events, for which the manager would need the right to
+// write those of the old kind.
+func newLock(config *rest.Config, o options) (resourcelock.Interface, error) {
+	if !o.elect {
+		return nil, nil //nolint:nilnil // no lock is wanted
+	}
+	own := rest.AddUserAgent(config, "leader-election")
+	own.Timeout = max(o.renewDeadline/2, time.Second)
+	clients, err := kubernetes.NewForConfig(own)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for the leader election: %w", err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("find the name of this host for the leader election: %w", err)
+	}
+	return &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: o.operatorNamespace, Name: o.electionID},
+		Client:     clients.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + uuid.NewString()},
+	}, nil
+}
+
+// onOpenShift asks whether the platform has OpenShift's security constraints.
+func onOpenShift(config *rest.Config) (bool, error) {
+	own := rest.CopyConfig(config)
+	own.Timeout = startTimeout
+	found, err := discovery.NewDiscoveryClientForConfig(own)
+	if err != nil {
+		return false, fmt.Errorf("make a client for the API's groups: %w", err)
+	}
+	groups, err := found.ServerGroups()
+	if err != nil {
+		return false, fmt.Errorf("ask for the API's groups: %w", err)
+	}
+	for _, g := range groups.Groups {
+		if g.Name == "security.openshift.io" {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// addDatabases adds the reconciler of Databases and what it needs.
+func addDatabases(mgr ctrl.Manager, o options, around database.Surroundings) (*database.Dialer, error) {
+	writer, err := ssa.New(mgr.GetClient(), mgr.GetAPIReader(), metrics.Registry)
+	if err != nil {
+		return nil, err
+	}
+	vault := database.NewVault(mgr.GetAPIReader())
+	dialer := database.NewDialer(vault, certificate.DefaultPolicy(), time.Now)
+	reports := database.NewReports(dialer, mgr.GetLogger().WithName("reports"))
+	counted, err := database.NewMetrics(metrics.Registry, reports)
+	if err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	health := database.NewHealth(mgr.GetClient(), time.Now)
+	r := database.New(database.Options{
+		Read: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: writer, Agents: dialer, Vault: vault, Reports: reports, Metrics: counted,
+		Health: health, Events: mgr.GetEventRecorder("plimsoll-manager"), Now: time.Now, Policy: certificate.DefaultPolicy(), Surroundings: around,
+	})
+	return dialer, errors.Join(
+		r.SetupWithManager(mgr, o.concurrent),
+		mgr.AddHealthzCheck("alive", healthz.Ping),
+		mgr.AddReadyzCheck("caches", cachesSynced(mgr.GetCache())),
+		mgr.AddReadyzCheck("reconciles", health.Check),
+	)
+}
+
+// cachesSynced is red until every cache that is used has its first list.
+func cachesSynced(c cache.Cache) healthz.Checker {
+	return func(request *http.Request) error {
+		ctx, cancel := context.WithTimeout(request.Context(), syncPatience)
+		defer cancel()
+		if !c.WaitForCacheSync(ctx) {
+			return errors.New("the caches are not filled yet")
+		}
+		return nil
+	}
+}
+
+// webhooks are the server of the webhooks and whoever keeps its certificate.
+type webhooks struct {
+	on      bool
+	server  webhook.Server
+	callers *admission.Callers
+	keeper  *serving.Keeper
+}
+
+func newWebhooks(config *rest.Config, o options) (*webhooks, error) {
+	w := &webhooks{on: o.webhook}
+	if !o.webhook {
+		return w, nil
+	}
+	var err error
+	if o.webhookClientCA != "" {
+		if w.callers, err = admission.NewCallers(o.webhookClientCA, o.webhookClientNames, time.Now); err != nil {
+			return nil, err
+		}
+	}
+	server := admission.ServerOptions{Port: o.webhookPort, CertDir: o.webhookCertDir, Callers: w.callers}
+	if o.selfManaged() {
+		if w.keeper, err = newKeeper(config, o); err != nil {
+			return nil, err
+		}
+		server.GetCertificate = w.keeper.GetCertificate
+	}
+	w.server = admission.NewServer(server)
+	return w, nil
+}
+
+// selfManaged says whether the operator keeps the webhooks' certificate itself.
+func (o options) selfManaged() bool {
+	if o.webhookSelfManaging != "auto" {
+		return o.webhookSelfManaging == "true"
+	}
+	_, err := os.Stat(filepath.Join(o.webhookCertDir, "tls.crt"))
+	return err != nil
+}
+
+func newKeeper(config *rest.Config, o options) (*serving.Keeper, error) {
+	plain, err := client.New(config, client.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("make a client for the webhooks' certificate: %w", err)
+	}
+	name := o.webhookService + "." + o.operatorNamespace + ".svc"
+	return serving.New(serving.Options{
+		Client: plain, Namespace: o.operatorNamespace, Secret: o.webhookSecret, Names: []string{name, name + ".cluster.local"},
+		Validating: o.webhookValidating, Mutating: o.webhookMutating, CRDs: o.webhookDefinitions,
+		Clock: clock.RealClock{}, Registry: metrics.Registry,
+	})
+}
+
+func (w *webhooks) setup(mgr ctrl.Manager, engines policy.Engines) error {
+	if !w.on {
+		return nil
+	}
+	if err := admission.Setup(mgr, admission.Options{Engines: engines, Callers: w.callers}); err != nil {
+		return err
+	}
+	if err := mgr.AddReadyzCheck("webhook", w.server.StartedChecker()); err != nil {
+		return fmt.Errorf("check the webhooks: %w", err)
+	}
+	if w.keeper == nil {
+		return nil
+	}
+	return errors.Join(mgr.Add(w.keeper), mgr.AddReadyzCheck("certificate", w.keeper.Check))
+}

@@ -1,0 +1,252 @@
+// Package client is how the manager, the plugin and the members themselves talk to the agents of one Database.
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+)
+
+// The answers of an agent that a caller acts on.
+var (
+	// ErrStale says that the agent has seen a later epoch than the aim was decided on: look again, decide again.
+	ErrStale = errors.New("the agent has seen a later epoch")
+	// ErrMisdirected says that another Database's or member's agent answered: its address is out of date.
+	ErrMisdirected = errors.New("the agent serves another member")
+	// ErrRefused says that the agent does not accept this caller's certificate or request.
+	ErrRefused = errors.New("the agent refused the request")
+)
+
+const (
+	dialTimeout = 2 * time.Second
+	// callTimeout bounds SetAim and Report when the caller's context allows more.
+	callTimeout = 5 * time.Second
+	// silence is how long a watched agent may say nothing; it speaks at least each five seconds.
+	silence = 12 * time.Second
+	// maxReport bounds one report; maxError the text of a refusal.
+	maxReport = 1 << 20
+	maxError  = 4 << 10
+	idleTime  = 2 * time.Minute
+)
+
+// Client talks to the agents of one Database. It is safe for many goroutines and keeps connections; Close ends them.
+type Client struct {
+	uid    string
+	source Source
+	port   int
+
+	mu      sync.Mutex
+	members map[string]*http.Client
+	closed  bool
+}
+
+// Option changes a Client.
+type Option func(*Client)
+
+// WithPort makes the client dial another port than engine.AgentPort.
+func WithPort(port int) Option { return func(c *Client) { c.port = port } }
+
+// New returns a client for the agents of the Database with the UID.
+func New(uid string, source Source, options ...Option) *Client {
+	c := &Client{uid: uid, source: source, port: engine.AgentPort, members: map[string]*http.Client{}}
+	for _, o := range options {
+		o(c)
+	}
+	return c
+}
+
+// maxMembers bounds the members that connections are kept to; far above what a Database can have.
+const maxMembers = 64
+
+// of returns the HTTP client of one member. Each has its own, because the certificate is checked against the member's name,
+// not against the address that it is reached by.
+func (c *Client) of(member string) (*http.Client, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, errors.New("the client is closed")
+	}
+	if h, ok := c.members[member]; ok {
+		return h, nil
+	}
+	if len(c.members) >= maxMembers {
+		for name, h := range c.members {
+			h.CloseIdleConnections()
+			delete(c.members, name)
+		}
+	}
+	h := &http.Client{
+		Transport: &http.Transport{
+			DialTLSContext:      c.dialer(member),
+			MaxIdleConnsPerHost: 2,
+			MaxConnsPerHost:     8,
+			IdleConnTimeout:     idleTime,
+			ReadBufferSize:      4 << 10,
+			WriteBufferSize:     4 << 10,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	c.members[member] = h
+	return h, nil
+}
+
+func (c *Client) dialer(member string) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+		defer cancel()
+		cfg, err := config(c.source, c.uid, member)
+		if err != nil {
+			return nil, err
+		}
+		d := tls.Dialer{NetDialer: &net.Dialer{KeepAlive: 5 * time.Second}, Config: cfg}
+		return d.DialContext(ctx, network, addr)
+	}
+}
+
+// Close ends idle connections; those in use end with their calls.
+func (c *Client) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for _, h := range c.members {
+		h.CloseIdleConnections()
+	}
+}
+
+// SetAim publishes the aim to the member that it is for, at the address.
+func (c *Client) SetAim(ctx context.Context, address string, aim engine.Aim) error {
+	raw, err := json.Marshal(aim)
+	if err != nil {
+		return fmt.Errorf("encode aim for %s: %w", aim.Member, err)
+	}
+	return c.call(ctx, http.MethodPut, engine.Peer{Name: aim.Member, Address: address}, "/v1/aim", raw, nil)
+}
+
+// Report asks the member for its report.
+func (c *Client) Report(ctx context.Context, to engine.Peer) (engine.Report, error) {
+	var r engine.Report
+	err := c.call(ctx, http.MethodGet, to, "/v1/report", nil, &r)
+	return r, err
+}
+
+// Post sends a JSON value to a path of the member and reads the answer into out.
+func (c *Client) Post(ctx context.Context, to engine.Peer, path string, in, out any) error {
+	raw, err := json.Marshal(in)
+	if err != nil {
+		return fmt.Errorf("encode request to %s: %w", to.Name, err)
+	}
+	return c.call(ctx, http.MethodPost, to, path, raw, out)
+}
+
+// WatchReports calls told with each report that the member sends, until the context ends, the connection breaks, or the member
+// is silent for longer than it may be. It always returns an error, the context's if that is why; the caller dials again.
+func (c *Client) WatchReports(ctx context.Context, to engine.Peer, told func(engine.Report)) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	quiet := time.AfterFunc(silence, func() {
+		cancel(fmt.Errorf("%s said nothing for %s", to.Name, silence))
+	})
+	defer quiet.Stop()
+
+	resp, err := c.do(ctx, http.MethodGet, to, "/v1/report?watch=true", nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // read only: nothing to lose
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(make([]byte, 0, 4<<10), maxReport)
+	for lines.Scan() {
+		quiet.Reset(silence)
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+			continue
+		}
+		var r engine.Report
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			return fmt.Errorf("read a report of %s: %w", to.Name, err)
+		}
+		told(r)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case lines.Err() != nil:
+		return fmt.Errorf("watch %s: %w", to.Name, lines.Err())
+	}
+	return fmt.Errorf("watch %s: %w", to.Name, io.EOF)
+}
+
+func (c *Client) call(ctx context.Context, method string, to engine.Peer, path string, body []byte, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	resp, err := c.do(ctx, method, to, path, body)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // read only: nothing to lose
+	if out == nil {
+		_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, maxError)) // so that the connection can be used again
+		return err
+	}
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxReport))
+	if err != nil {
+		return fmt.Errorf("%s %s of %s: %w", method, path, to.Name, err)
+	}
+	if err := json.Unmarshal(raw, out); err != nil {
+		return fmt.Errorf("%s %s of %s: %w", method, path, to.Name, err)
+	}
+	return nil
+}
+
+// do sends one request and returns the response of a success; everything else is an error.
+func (c *Client) do(ctx context.Context, method string, to engine.Peer, path string, body []byte) (*http.Response, error) {
+	h, err := c.of(to.Name)
+	if err != nil {
+		return nil, err
+	}
+	url := "https://" + net.JoinHostPort(to.Address, strconv.Itoa(c.port)) + path
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("%s %s of %s: %w", method, path, to.Name, err)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := h.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("reach the agent of %s: %w", to.Name, err)
+	}
+	if resp.StatusCode < http.StatusMultipleChoices {
+		return resp, nil
+	}
+	said, _ := io.ReadAll(io.LimitReader(resp.Body, maxError)) // the status says enough if the text does not come
+	_ = resp.Body.Close()
+	return nil, refusal(resp.StatusCode, to.Name, strings.TrimSpace(string(said)))
+}
+
+func refusal(code int, member, said string) error {
+	if said == "" {
+		said = http.StatusText(code)
+	}
+	switch {
+	case code == http.StatusConflict:
+		return fmt.Errorf("agent of %s: %w: %s", member, ErrStale, said)
+	case code == http.StatusMisdirectedRequest:
+		return fmt.Errorf("agent of %s: %w: %s", member, ErrMisdirected, said)
+	case code < http.StatusInternalServerError:
+		return fmt.Errorf("agent of %s: %w: %s", member, ErrRefused, said)
+	}
+	return fmt.Errorf("agent of %s: %d: %s", member, code, said)
+}

@@ -1,0 +1,75 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+)
+
+// Config of an agent. Directories, ports and times that are left empty are those of a pod.
+type Config struct {
+	// Namespace, Database, UID and Instance that this agent serves.
+	Namespace, Database, UID, Instance string
+	// Version of this binary, for the report.
+	Version string
+
+	// StateDir is the agent's own directory on the data volume; MemberTLSDir holds its certificate.
+	StateDir, MemberTLSDir string
+	// DataDir and WALDir are measured for the report; ServerTLSDir is watched for new certificates.
+	DataDir, WALDir, ServerTLSDir string
+	// Host to listen on; empty for every address.
+	Host string
+	// AgentPort and HealthPort to listen on.
+	AgentPort, HealthPort int
+
+	// StopFast is how long transactions get to end at a stop that nothing hurries; after it the server is killed.
+	StopFast time.Duration
+	// Leave is how long a hand-over may take after SIGTERM before the server is stopped all the same.
+	Leave time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	text := func(field *string, value string) {
+		if *field == "" {
+			*field = value
+		}
+	}
+	text(&c.StateDir, engine.StateDir)
+	text(&c.MemberTLSDir, engine.MemberTLSDir)
+	text(&c.ServerTLSDir, engine.ServerTLSDir)
+	text(&c.DataDir, engine.DataDir)
+	text(&c.WALDir, engine.WALDir)
+	text(&c.Version, "unknown")
+	if c.AgentPort == 0 {
+		c.AgentPort = engine.AgentPort
+	}
+	if c.HealthPort == 0 {
+		c.HealthPort = engine.HealthPort
+	}
+	if c.StopFast == 0 {
+		c.StopFast = 20 * time.Second
+	}
+	if c.Leave == 0 {
+		c.Leave = 15 * time.Second
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	for name, value := range map[string]string{
+		engine.EnvNamespace: c.Namespace, engine.EnvDatabase: c.Database, engine.EnvUID: c.UID, engine.EnvInstance: c.Instance,
+	} {
+		if value == "" {
+			return fmt.Errorf("environment variable %s is empty: the manager sets it in every pod that it makes", name)
+		}
+	}
+	if c.AgentPort == c.HealthPort {
+		return errors.New("agent and health port are the same")
+	}
+	return nil
+}
+
+func (c Config) statePath(name string) string { return filepath.Join(c.StateDir, name) }

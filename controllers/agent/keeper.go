@@ -1,0 +1,538 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/lease"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/process"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+)
+
+// keeper owns the server's life: one goroutine, run, takes every step, one at a time. Decisions and aims come in from others;
+// the only thing that others may do themselves is to kill.
+type keeper struct {
+	cfg    Config
+	engine Engine
+	table  *process.Table
+	clock  lease.Clock
+	log    *slog.Logger
+	// changed is told after each step and each change of the server's life.
+	changed func()
+	// forward reads the server's output to its end.
+	forward func(from *os.File)
+	// tail is what the server said last, for the report of a failure.
+	tail func() string
+
+	wake   chan struct{}
+	pulse  atomic.Int64 // boot clock at the loop's last turn, for liveness
+	budget stopBudget
+
+	// killing excludes the start of a server, so that none slips in behind a hard stop.
+	killing sync.Mutex
+
+	mu       sync.Mutex
+	decision lease.Decision
+	aim      engine.Aim
+	hasAim   bool
+	memory   memory
+	barrier  uint64
+	word     word
+	unfit    bool
+	active   int
+	secrets  string
+
+	// Of the loop's goroutine alone.
+	server   server
+	proc     *process.Process
+	busy     *work
+	failures int
+	trouble  trouble
+	lastRole lease.Decision
+	upSince  time.Time
+}
+
+// word is what the keeper tells of itself: a copy that others may read.
+type word struct {
+	Server   server
+	Decision lease.Decision
+	Obeys    uint64
+	Settled  bool
+	Trouble  trouble
+	Waits    string
+	Busy     action
+	// PID of the server; 0 without one.
+	PID int
+}
+
+// trouble is what is wrong, for people.
+type trouble struct{ Reason, Text string }
+
+// work is a step that takes long, under way in a goroutine of its own.
+type work struct {
+	step   step
+	cancel context.CancelFunc
+	done   chan result
+}
+
+type result struct {
+	err      error
+	discards bool
+}
+
+const (
+	// pulseEvery bounds how long the loop sleeps, so that its liveness can be seen.
+	pulseEvery = 5 * time.Second
+	// lookAgain is how often a server is told its role although nothing changed.
+	lookAgain = 30 * time.Second
+	// stable is how long a server must have run for its earlier failures to be forgotten.
+	stable = 30 * time.Second
+	// killTimeout bounds one hard stop; the loop tries again.
+	killTimeout = 20 * time.Second
+)
+
+// Apply takes the newest decision and returns at once.
+func (k *keeper) Apply(d lease.Decision) {
+	k.mu.Lock()
+	old := k.decision
+	k.decision = d
+	k.mu.Unlock()
+	if d.Role != old.Role || d.Epoch != old.Epoch || d.Upstream != old.Upstream || d.Phase != old.Phase {
+		k.log.Info("decision", "role", d.Role, "epoch", d.Epoch, "upstream", d.Upstream, "phase", d.Phase, "reason", d.Reason)
+	}
+	k.nudge()
+}
+
+// want takes the newest aim.
+func (k *keeper) want(a engine.Aim) {
+	k.mu.Lock()
+	k.aim, k.hasAim = a, true
+	k.mu.Unlock()
+	k.nudge()
+}
+
+// observe takes what the newest report says about the server's fitness and its connected replicas, and the certificates' hash.
+func (k *keeper) observe(unfit bool, active int, secrets string) {
+	k.mu.Lock()
+	differs := k.unfit != unfit || k.active != active || k.secrets != secrets
+	k.unfit, k.active, k.secrets = unfit, active, secrets
+	k.mu.Unlock()
+	if differs {
+		k.nudge()
+	}
+}
+
+func (k *keeper) nudge() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// HardStop kills everything now, whatever the loop is busy with, and lets no server start until there is a new decision.
+func (k *keeper) HardStop(reason string) {
+	k.mu.Lock()
+	k.barrier = max(k.barrier, k.decision.Serial)
+	k.mu.Unlock()
+	if err := k.kill(reason); err != nil {
+		k.log.Error("hard stop failed", "reason", reason, "error", err.Error())
+	}
+	k.nudge()
+}
+
+func (k *keeper) kill(reason string) error {
+	k.killing.Lock()
+	defer k.killing.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
+	defer cancel()
+	took, err := k.table.HardStop(ctx)
+	k.budget.add(took)
+	k.log.Info("hard stop", "reason", reason, "took", took.String())
+	return err
+}
+
+// told returns the keeper's newest word.
+func (k *keeper) told() word {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.word
+}
+
+// restartDone is the newest restart token that was carried out.
+func (k *keeper) restartDone() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.memory.RestartDone
+}
+
+// beat is when the loop last turned.
+func (k *keeper) beat() lease.Time { return lease.Time(k.pulse.Load()) }
+
+// run takes steps until the context ends; then it kills what is left.
+func (k *keeper) run(ctx context.Context) {
+	defer func() {
+		k.settle()
+		if err := k.kill("the agent ends"); err != nil {
+			k.log.Error("hard stop failed", "error", err.Error())
+		}
+	}()
+	for ctx.Err() == nil {
+		s := k.look()
+		next := decide(s)
+		k.tell(s, next)
+		if k.busy != nil && !sameWork(k.busy.step, next) {
+			k.busy.cancel()
+		}
+		again := k.take(ctx, next)
+		if again {
+			continue
+		}
+		k.wait(ctx, next)
+	}
+}
+
+// look gathers what the next step depends on.
+func (k *keeper) look() seen {
+	now := k.clock.Now()
+	k.pulse.Store(int64(now))
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	d := k.decision
+	if d.Role != k.lastRole.Role || d.Upstream != k.lastRole.Upstream || d.Epoch != k.lastRole.Epoch || d.Phase != k.lastRole.Phase {
+		k.server.RetryAt, k.failures = 0, 0
+		k.lastRole = d
+	}
+	if d.Phase == lease.PhaseNone {
+		k.server.Checkpointed = false
+	}
+	if k.proc != nil && !k.upSince.IsZero() && time.Since(k.upSince) > stable && k.server.Became != nil {
+		k.failures = 0
+	}
+	k.server.Barrier = k.barrier
+	return seen{
+		Now: now, Decision: d, Aim: k.aim, HasAim: k.hasAim, Memory: k.memory, Secrets: k.secrets, Server: k.server,
+		Unfit: k.unfit, Connected: k.active, StopBudget: k.budget.get(), StopFast: k.cfg.StopFast,
+	}
+}
+
+// tell publishes what is, before the next step is taken.
+func (k *keeper) tell(s seen, next step) {
+	w := word{Server: k.server, Decision: s.Decision, Trouble: k.trouble, Waits: next.Why}
+	if k.busy != nil {
+		w.Busy = k.busy.step.Do
+	}
+	if k.proc != nil {
+		w.PID = k.proc.PID()
+	}
+	w.Settled = k.busy == nil && obeyed(s)
+	k.mu.Lock()
+	w.Obeys = k.word.Obeys
+	if w.Settled {
+		w.Obeys = s.Decision.Serial
+	}
+	differs := w.Obeys != k.word.Obeys || w.Settled != k.word.Settled || w.Server.Life != k.word.Server.Life ||
+		w.Server.Kind != k.word.Server.Kind || w.Trouble != k.word.Trouble || w.Waits != k.word.Waits || w.Busy != k.word.Busy
+	k.word = w
+	k.mu.Unlock()
+	if differs {
+		k.changed()
+	}
+}
+
+// take does a quick step at once and begins a long one. It returns true if the loop should look again without waiting.
+func (k *keeper) take(ctx context.Context, next step) bool {
+	switch next.Do {
+	case rest:
+		return false
+	case hardStop:
+		return k.stopHard(next)
+	case fastStop:
+		return k.stopFast(next)
+	case start:
+		if k.busy == nil {
+			k.startServer(next)
+			return true
+		}
+	case plan, prepare, become, checkpoint, quiesce:
+		if k.busy == nil {
+			k.begin(ctx, next)
+			return true
+		}
+	}
+	return false
+}
+
+// wait for a change, the end of a long step, the server's exit, or the time that the step names.
+func (k *keeper) wait(ctx context.Context, next step) {
+	limit := pulseEvery
+	if next.Until != 0 {
+		limit = min(limit, max(next.Until.Sub(k.clock.Now()), time.Millisecond))
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	var exited <-chan struct{}
+	if k.proc != nil && k.server.Life == up {
+		exited = k.proc.Done()
+	}
+	var done chan result
+	if k.busy != nil {
+		done = k.busy.done
+	}
+	select {
+	case <-ctx.Done():
+	case <-k.wake:
+	case <-timer.C:
+	case <-exited:
+		k.fell()
+	case r := <-done:
+		k.finish(r)
+	}
+}
+
+func (k *keeper) stopHard(next step) bool {
+	if k.busy != nil {
+		k.busy.cancel()
+	}
+	if err := k.kill(next.Why); err != nil {
+		k.trouble = trouble{"HardStopFailed", err.Error()}
+		return false // the loop's pulse tries again
+	}
+	k.settle()
+	k.gone()
+	return true
+}
+
+// settle waits for the step that is under way; its processes are dead or its context is cancelled.
+func (k *keeper) settle() {
+	if k.busy == nil {
+		return
+	}
+	k.busy.cancel()
+	r := <-k.busy.done
+	k.finish(r)
+}
+
+// condemned says that somebody had a reason to kill the server.
+func (k *keeper) condemned() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.decision.Serial <= k.barrier || k.decision.Role == lease.RoleStop
+}
+
+// gone notes that nothing of the server is left.
+func (k *keeper) gone() {
+	old := k.server
+	k.server = server{
+		Life: down, FellAt: old.FellAt, RetryAt: old.RetryAt, Restarting: old.Restarting,
+	}
+	k.proc = nil
+	k.upSince = time.Time{}
+}
+
+// fell notes that the server's process has ended.
+func (k *keeper) fell() {
+	exit := k.proc.Exit()
+	switch {
+	case k.condemned():
+		k.log.Info("server killed", "exit", exit.String())
+	case k.server.StopSent != 0:
+		k.log.Info("server stopped", "exit", exit.String(), "took", k.clock.Now().Sub(k.server.StopSent).String())
+	default:
+		k.server.FellAt = k.clock.Now()
+		k.failures++
+		k.server.RetryAt = k.clock.Now().Add(backoff(200*time.Millisecond, 30*time.Second, k.failures-1))
+		text := "the server ended by itself: " + exit.String()
+		if said := k.tail(); said != "" {
+			text += ": " + said
+		}
+		k.trouble = trouble{"ServerFailed", text}
+		k.log.Warn("server ended by itself", "exit", exit.String(), "failures", k.failures)
+	}
+	k.server.Life = fallen
+}
+
+func (k *keeper) stopFast(next step) bool {
+	if k.busy != nil {
+		k.busy.cancel()
+	}
+	if k.proc == nil {
+		return false
+	}
+	k.log.Info("stopping the server", "reason", next.Why)
+	k.server.StopSent = k.clock.Now()
+	k.server.Restarting = next.Back
+	if err := k.proc.Signal(syscall.Signal(k.engine.Driver.Command(engine.Role{}).FastStop)); err != nil {
+		k.log.Warn("fast stop failed", "error", err.Error())
+	}
+	return true
+}
+
+func (k *keeper) startServer(next step) {
+	k.killing.Lock()
+	defer k.killing.Unlock()
+	k.mu.Lock()
+	token, outdated := k.aim.Restart, k.decision.Serial <= k.barrier || k.decision.Serial != k.word.Decision.Serial
+	k.mu.Unlock()
+	if outdated {
+		return
+	}
+	c := k.engine.Driver.Command(next.Role)
+	read, write, err := os.Pipe()
+	if err != nil {
+		k.fail(fmt.Errorf("start the server: %w", err), 30*time.Second)
+		return
+	}
+	p, err := k.table.Start(process.Spec{Path: c.Path, Args: c.Args, Env: c.Env, Dir: c.Dir, Stdout: write, Stderr: write, Credential: k.engine.Credential})
+	_ = write.Close() // the server has its own
+	if err != nil {
+		_ = read.Close()
+		k.fail(err, 30*time.Second)
+		return
+	}
+	go k.forward(read)
+	k.proc, k.upSince = p, time.Now()
+	k.server = server{Life: up, Kind: engine.Replica, Token: token, Barrier: k.server.Barrier}
+	if next.Role.Kind == engine.Primary {
+		k.server.Kind = engine.Primary
+	}
+	k.log.Info("server started", "role", next.Role.Kind, "pid", p.PID())
+	k.remember(func(m *memory) { m.RestartDone = token })
+}
+
+// remember changes what must not be forgotten.
+func (k *keeper) remember(change func(*memory)) {
+	k.mu.Lock()
+	old := k.memory
+	change(&k.memory)
+	m := k.memory
+	k.mu.Unlock()
+	if m == old {
+		return
+	}
+	if err := save(k.cfg.memoryPath(), m); err != nil {
+		k.log.Error("memory not saved", "error", err.Error())
+	}
+}
+
+// begin a long step.
+func (k *keeper) begin(ctx context.Context, next step) {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &work{step: next, cancel: cancel, done: make(chan result, 1)}
+	if next.Do == become && next.Role.Kind == engine.Primary {
+		k.server.Kind = engine.Primary // from here on it may take writes
+	}
+	if next.Do == become {
+		k.server.Became = nil
+		k.server.Secrets = k.secretsNow()
+	}
+	if next.Do == quiesce {
+		k.server.Became = nil
+	}
+	k.busy = w
+	go func() { w.done <- k.engine.do(ctx, next) }()
+}
+
+func (k *keeper) secretsNow() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.secrets
+}
+
+// finish takes the result of the long step.
+func (k *keeper) finish(r result) {
+	w := k.busy
+	w.cancel()
+	k.busy = nil
+	role := w.step.Role
+	if r.err != nil {
+		if w.step.Do == become || w.step.Do == quiesce || w.step.Do == checkpoint {
+			k.fail(fmt.Errorf("%s %s: %w", w.step.Do, role.Kind, r.err), time.Second)
+			return
+		}
+		k.fail(fmt.Errorf("%s as %s: %w", w.step.Do, role.Kind, r.err), 10*time.Second)
+		return
+	}
+	k.server.RetryAt = 0
+	k.trouble = trouble{}
+	switch w.step.Do {
+	case plan:
+		k.server.Planned, k.server.Discards = &role, r.discards
+	case prepare:
+		k.server.Prepared = &role
+		if role.Initialise {
+			k.remember(func(m *memory) { m.Initialised = true })
+		}
+	case become:
+		k.failures = 0
+		k.server.Became, k.server.Quiesced = &role, false
+		k.server.LookAgain = k.clock.Now().Add(lookAgain)
+	case checkpoint:
+		k.server.Checkpointed = true
+	case quiesce:
+		k.server.Quiesced = true
+	case rest, hardStop, fastStop, start:
+	}
+}
+
+// fail notes an error and when to try again. A step that was called off is no failure.
+func (k *keeper) fail(err error, longest time.Duration) {
+	if errors.Is(err, context.Canceled) || k.server.Life == fallen || k.server.StopSent != 0 {
+		return
+	}
+	k.failures++
+	k.server.RetryAt = k.clock.Now().Add(backoff(50*time.Millisecond, longest, k.failures-1))
+	if k.failures < quietFailures {
+		return // a server that starts refuses connections for a moment
+	}
+	t := trouble{"ServerFailed", err.Error()}
+	if reason, text, ok := k.engine.explain(err); ok {
+		t = trouble{reason, text}
+	}
+	if t != k.trouble {
+		k.log.Warn("step failed", "reason", t.Reason, "error", err.Error())
+	}
+	k.trouble = t
+}
+
+// quietFailures in a row are not worth a word yet.
+const quietFailures = 4
+
+func backoff(first, longest time.Duration, tries int) time.Duration {
+	return min(first<<min(tries, 12), longest)
+}
+
+// stopBudget remembers how long hard stops took, and allows for twice the worst of the last ones.
+type stopBudget struct {
+	mu   sync.Mutex
+	took [8]time.Duration
+	next int
+}
+
+const (
+	leastBudget = 200 * time.Millisecond
+	mostBudget  = time.Second
+)
+
+func (b *stopBudget) add(took time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.took[b.next%len(b.took)] = took
+	b.next++
+}
+
+func (b *stopBudget) get() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var worst time.Duration
+	for _, t := range b.took {
+		worst = max(worst, t)
+	}
+	return min(max(leastBudget, 2*worst), mostBudget)
+}

@@ -1,0 +1,253 @@
+package lease
+
+import (
+	"slices"
+)
+
+// mark is a membership change that waits for its condition.
+type mark struct {
+	target string
+	add    bool
+	at     Position // the leader's position when the change was begun
+}
+
+// progressChange does one change to the Lease at a time: repair, new epoch, or
+// one member.
+func (m *Machine) progressChange() {
+	l := &m.lead
+	if l.change.active {
+		m.pushChange()
+		return
+	}
+	if !l.promoted || l.hand.phase != PhaseNone && l.hand.phase != PhasePreparing {
+		return
+	}
+	switch {
+	case l.higher >= l.epoch && m.holds():
+		m.raise("a voter is promised to a higher epoch")
+	case !m.store.known,
+		m.aim.LeaseVersion != "" && m.aim.LeaseVersion != m.store.seen.ResourceVersion && m.aim.LeaseVersion != l.checked:
+		if m.readLease() {
+			l.checked = m.aim.LeaseVersion
+		}
+	case l.hand.phase == PhaseNone:
+		m.progressMembers()
+	}
+}
+
+// pushChange drives the pending swap until its outcome is known: swap, and
+// when that failed in any way, read what stands there.
+func (m *Machine) pushChange() {
+	c := &m.lead.change
+	if m.store.busy || m.now < m.store.next {
+		return
+	}
+	if c.sent {
+		m.readLease()
+		return
+	}
+	if c.kind == EventMembers && !m.fitsMark(c.record.Voters, c.mark) {
+		// An outage of the API lies between the decision and now, and what it
+		// rested on is gone. An earlier attempt may land yet, so the old list is
+		// written in its place: whichever lands, one version says which.
+		c.record = m.lead.record.withVoters(m.lead.record.Voters)
+		c.kind, c.cause = EventAborted, "a change of members was withdrawn"
+	}
+	c.sent = m.swapLease(c.record)
+}
+
+// raise takes a new epoch without a break. It is safe because the swap follows
+// this leader's own record directly, so nobody led in between, and because the
+// old grants, which bind the voters to this member, still carry the deadline.
+func (m *Machine) raise(cause string) {
+	l := &m.lead
+	rec := l.record
+	rec.Epoch = max(l.epoch, l.higher, m.store.seen.Record.Epoch) + 1
+	rec.Version = max(rec.Version, m.store.seen.Record.Version) + 1
+	l.change = change{active: true, record: rec, kind: EventRaised, cause: cause}
+	m.pushChange()
+}
+
+// changeLanded takes over what now stands in the Lease.
+func (m *Machine) changeLanded() {
+	l := &m.lead
+	c := l.change
+	l.change = change{}
+	l.record = c.record
+	l.lists = [][]string{c.record.Voters}
+	if c.record.Epoch > l.epoch {
+		l.epoch = c.record.Epoch
+		m.voter.promise.Lease = max(m.voter.promise.Lease, l.epoch)
+		m.keeps(l.epoch, m.cfg.Self)
+	}
+	l.nextRound = m.now
+	m.note(c.kind, l.epoch, c.cause)
+}
+
+func (m *Machine) leaderReadLease() {
+	l, s := &m.lead, m.store.seen
+	c := &l.change
+	rec := s.Record
+	switch {
+	case s.HasRecord && c.active && sameRecord(rec, c.record):
+		m.changeLanded()
+	case s.HasRecord && (rec.Epoch > l.epoch || rec.Epoch == l.epoch && rec.Leader != m.cfg.Self):
+		m.note(EventSuperseded, l.epoch, "the Lease names "+rec.Leader)
+		m.stop("superseded", m.deadline())
+	case s.ResourceVersion == "":
+		m.store.next = m.now.Add(m.cfg.MaxRetry) // the manager makes the shell; the agent has no right to
+		m.noteOnce(EventBroken, "the Lease object is missing")
+	case !s.HasRecord || rec.Epoch < l.epoch:
+		if !m.holds() {
+			return
+		}
+		// Deleted, or restored from a backup. A pending member change is
+		// forgotten, but both lists bind until the repair has landed.
+		lists := l.lists
+		m.raise("the Lease was deleted or restored")
+		l.lists = lists
+	case c.active && rec.Version == c.record.Version-1:
+		c.sent = false // not landed; the next attempt voids it
+	case c.active || rec.Version > l.record.Version:
+		m.note(EventBroken, l.epoch, "the Lease was edited")
+		*c = change{}
+		l.record, l.lists = rec, [][]string{rec.Voters}
+	}
+}
+
+// holds says that a majority renewed lately.
+func (m *Machine) holds() bool {
+	return m.deadline() > m.now.Add(m.cfg.Grant/2)
+}
+
+func sameRecord(a, b Record) bool {
+	return a.Version == b.Version && a.Epoch == b.Epoch && a.Leader == b.Leader && slices.Equal(a.Voters, b.Voters)
+}
+
+// progressMembers moves the voter list towards the aim, one member at a time.
+// Each step waits until the synchronous list of the step before is in force.
+func (m *Machine) progressMembers() {
+	l := &m.lead
+	target, add := m.nextMember()
+	if target == "" || m.facts.Obeys < m.syncAt || !m.facts.Position.Known || m.facts.Server != ServerPrimary {
+		l.mark = mark{}
+		return
+	}
+	if l.mark.target != target || l.mark.add != add {
+		l.mark = mark{target: target, add: add, at: m.facts.Position}
+		l.nextRound = m.now
+		return // judge answers that are newer than the mark
+	}
+	voters := slices.Clone(l.record.Voters)
+	if add {
+		voters = append(voters, target)
+	} else {
+		voters = slices.DeleteFunc(voters, func(s string) bool { return s == target })
+	}
+	if !m.fitsMark(voters, l.mark) {
+		return
+	}
+	kind, cause := EventMembers, "removed "+target
+	if add {
+		cause = "added " + target
+	}
+	rec := l.record.withVoters(voters)
+	l.change = change{active: true, record: rec, kind: kind, cause: cause, mark: l.mark}
+	l.lists = [][]string{l.record.Voters, rec.Voters}
+	l.mark = mark{}
+	m.pushChange()
+}
+
+// nextMember picks the one change to work on: who asks to leave first, then
+// who is not wanted, then who is missing and has data.
+func (m *Machine) nextMember() (name string, add bool) {
+	l := &m.lead
+	if len(m.aim.Members) == 0 {
+		return "", false
+	}
+	var unwanted string
+	for _, v := range l.record.Voters {
+		if v == m.cfg.Self {
+			continue
+		}
+		if l.peers[v].answer.Leave {
+			return v, false
+		}
+		if unwanted == "" && !slices.Contains(m.aim.Members, v) {
+			unwanted = v
+		}
+	}
+	if unwanted != "" {
+		return unwanted, false
+	}
+	if len(l.record.Voters) >= maxVoters {
+		return "", false
+	}
+	wanted := slices.Sorted(slices.Values(m.aim.Members))
+	for _, w := range wanted {
+		p := l.peers[w].answer
+		if w != m.cfg.Self && !l.record.IsVoter(w) && p.HasData && !p.Leave && p.Position.Known && m.renewed(w) {
+			return w, true
+		}
+	}
+	return "", false
+}
+
+// renewed says that the member granted within the last two heartbeats.
+func (m *Machine) renewed(name string) bool {
+	at, ok := m.lead.grants[name]
+	return ok && m.now.Sub(at) <= 2*m.cfg.Heartbeat
+}
+
+// fitsMark says whether the new list could carry the leadership and already
+// holds, by its own majority, what the leader had at the mark.
+func (m *Machine) fitsMark(voters []string, k mark) bool {
+	l := &m.lead
+	hold := 1
+	for _, v := range voters {
+		if v == m.cfg.Self {
+			continue
+		}
+		p := l.peers[v]
+		lately := m.now.Sub(p.at) <= 2*m.cfg.Heartbeat // a silent member's disk may be gone
+		ok := lately && p.answer.HasData && !p.answer.Leave && p.answer.Position.Holds(k.at)
+		if k.add && v == k.target && !(ok && m.renewed(v)) {
+			return false
+		}
+		if ok {
+			hold++
+		}
+	}
+	return hold >= m.rules.majority(len(voters)) && m.deadlineBy(voters) > m.now.Add(m.cfg.Grant/2)
+}
+
+// progressRoute points the EndpointSlice at this leadership, and tries again
+// until it does.
+func (m *Machine) progressRoute() {
+	l := &m.lead
+	if !l.promoted || l.routed == l.epoch || l.routeBusy || m.now < l.routeNext {
+		return
+	}
+	l.routeBusy = true
+	m.emit(Route{Epoch: l.epoch})
+}
+
+func (m *Machine) routed(in Routed) {
+	l := &m.lead
+	l.routeBusy = false
+	if m.stage != leading {
+		return
+	}
+	switch in.Outcome {
+	case Done:
+		l.routed, l.routeTries = in.Epoch, 0
+		m.line.Routed = m.now
+		m.note(EventRouted, in.Epoch, m.cand.cause)
+	case Conflict:
+		m.noteOnce(EventBroken, "the EndpointSlice names a higher epoch")
+		l.routeNext = m.now.Add(m.cfg.MaxRetry)
+	case Unknown:
+		l.routeTries++
+		l.routeNext = m.now.Add(m.backoff(l.routeTries))
+	}
+}

@@ -1,0 +1,136 @@
+package lease
+
+import "slices"
+
+// handOver is the orderly end of a leadership.
+type handOver struct {
+	phase   Phase
+	id      string // of the switchover that asked
+	heir    string // empty: nobody is fit, and the leader leaves all the same
+	forced  bool   // the leader has to go, with or without a fit heir
+	needed  Position
+	aborted string // id of the switchover that was called off
+}
+
+// unwanted stands for the id of a hand-over because the leader is no member any
+// more, or must discard its data.
+const unwanted = "unwanted"
+
+// progressHandOver walks prepare, quiesce, stop. It may turn back until the
+// stop, and never after.
+func (m *Machine) progressHandOver() {
+	l, h := &m.lead, &m.lead.hand
+	id, heir, forced := m.wantsHandOver()
+	if h.phase == PhaseNone {
+		if id == "" && !forced && heir == "" {
+			return
+		}
+		if forced && (m.alone() || !l.promoted) {
+			m.stopForHandOver()
+			return
+		}
+		if heir == "" && !forced || !l.promoted {
+			return
+		}
+		*h = handOver{phase: PhasePreparing, id: id, heir: heir, forced: forced, aborted: h.aborted}
+		l.handUntil = m.now.Add(m.cfg.HandOver)
+		l.nextRound = m.now
+		return
+	}
+	h.forced = h.forced || forced
+	if h.forced && h.heir == "" || h.forced && !m.fit(h.heir) {
+		h.heir = m.bestHeir()
+	}
+	obeyed := m.facts.Obeys >= m.roleAt && m.decided.Phase == h.phase
+	if !obeyed || !m.facts.Quiesced {
+		h.needed = Position{} // whatever was final is not any more
+	}
+	switch {
+	case !h.forced && (heir != h.heir || id != h.id):
+		m.abortHandOver("no longer wanted, or the target is no longer fit")
+	case m.now >= l.handUntil && !h.forced:
+		m.abortHandOver("out of time")
+	case m.now >= l.handUntil:
+		m.stopForHandOver()
+	case h.phase == PhasePreparing && obeyed && m.facts.Prepared:
+		h.phase = PhaseQuiescing
+		l.handUntil = m.now.Add(m.cfg.HandOver / 4)
+		l.nextRound = m.now
+	case h.phase == PhaseQuiescing && obeyed && m.facts.Quiesced && m.facts.Position.Known:
+		h.needed = m.facts.Position
+		p := l.peers[h.heir]
+		if h.heir != "" && p.answer.Position.Holds(h.needed) && m.renewed(h.heir) {
+			m.stopForHandOver()
+		}
+	}
+}
+
+func (m *Machine) stopForHandOver() {
+	h := &m.lead.hand
+	cause := "handed over"
+	if h.forced || m.leaving || m.fenced() {
+		cause = "leaving"
+	}
+	m.stop(cause, m.deadline())
+	if h.needed.Known {
+		h.phase = PhaseStopping
+	}
+}
+
+func (m *Machine) abortHandOver(why string) {
+	l := &m.lead
+	m.note(EventAborted, l.epoch, why)
+	if l.hand.id == unwanted {
+		m.voter.handicapUntil = m.now.Add(m.cfg.Handicap) // the next try
+	}
+	l.hand = handOver{aborted: l.hand.id}
+	l.handUntil = 0
+	l.nextRound = m.now
+}
+
+// wantsHandOver says whether and to whom the leader shall hand over now.
+func (m *Machine) wantsHandOver() (id, heir string, forced bool) {
+	s, l := m.aim.Switchover, &m.lead
+	switch {
+	case m.leaving || m.fenced():
+		return "", m.bestHeir(), true
+	case s.ID != "" && s.ID != l.hand.aborted && s.ID != l.record.Switchover && s.Target != m.cfg.Self &&
+		m.now < s.Expires && m.fit(s.Target):
+		return s.ID, s.Target, false
+	case len(m.aim.Members) > 0 && (m.facts.Discard || !slices.Contains(m.aim.Members, m.cfg.Self)) &&
+		m.now >= m.voter.handicapUntil && m.now >= m.line.Elected.Add(m.cfg.Handicap):
+		// Not at once: two members with aims of different age would pass it to and fro.
+		return unwanted, m.keepHeir(), false
+	}
+	return "", "", false
+}
+
+// keepHeir stays with the heir that was chosen as long as it is fit.
+func (m *Machine) keepHeir() string {
+	if h := m.lead.hand.heir; h != "" && m.fit(h) {
+		return h
+	}
+	return m.bestHeir()
+}
+
+// fit says whether a member could take over: a voter with data that answers,
+// and in whom nothing speaks against leading.
+func (m *Machine) fit(name string) bool {
+	p, ok := m.lead.peers[name]
+	return ok && m.lead.record.IsVoter(name) && m.renewed(name) && p.answer.Able && p.answer.Position.Known
+}
+
+// bestHeir returns the fit voter with the best position, or nobody.
+func (m *Machine) bestHeir() string {
+	best := ""
+	for _, v := range m.lead.record.Voters {
+		if v == m.cfg.Self || !m.fit(v) {
+			continue
+		}
+		wanted := slices.Contains(m.aim.Members, v) || len(m.aim.Members) == 0
+		if wanted && (best == "" || m.lead.peers[v].answer.Position.Compare(m.lead.peers[best].answer.Position) > 0) {
+			best = v
+		}
+	}
+	return best
+}

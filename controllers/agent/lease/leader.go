@@ -1,0 +1,294 @@
+package lease
+
+import (
+	"slices"
+	"time"
+)
+
+// leaderState is a leadership from the claim to the release.
+type leaderState struct {
+	epoch     uint64
+	record    Record     // that it leads by
+	lists     [][]string // the voter list; two while a change's outcome is unknown
+	grants    map[string]Time
+	peers     map[string]peer
+	nextRound Time
+	until     Time // claiming: give up; leading: be primary by then
+	promoted  bool
+	higher    uint64 // an epoch at which a member is promised to another, not below this one's; zero when none
+	checked   string // the Lease version of the aim that was read for
+	change    change
+	mark      mark
+
+	hand       handOver
+	handUntil  Time
+	stopCause  string
+	stopBy     Time
+	routed     uint64
+	routeBusy  bool
+	routeNext  Time
+	routeTries int
+}
+
+type peer struct {
+	answer Answer
+	at     Time
+}
+
+// change is a swap by the leader whose outcome is not known yet.
+type change struct {
+	active bool
+	sent   bool
+	record Record
+	kind   EventKind
+	cause  string
+	mark   mark
+}
+
+func (m *Machine) newLeader(rec Record) leaderState {
+	return leaderState{
+		epoch: rec.Epoch, record: rec, lists: [][]string{rec.Voters},
+		grants: map[string]Time{}, peers: map[string]peer{},
+	}
+}
+
+// claim starts to collect grants at an epoch that the Lease gives to this
+// member. The Lease alone entitles nobody.
+func (m *Machine) claim(epoch uint64) {
+	m.cand.epoch = epoch
+	m.lead = m.newLeader(m.cand.record)
+	m.lead.until = m.now.Add(m.cfg.Hold)
+	m.lead.nextRound = m.now
+	m.voter.promise.Lease = max(m.voter.promise.Lease, epoch)
+	m.stage = claiming
+}
+
+func (m *Machine) progressLeader() {
+	l := &m.lead
+	if m.stage == claiming {
+		m.grantSelf() // as soon as the disk allows
+	}
+	if m.now >= l.nextRound {
+		m.grantSelf()
+		m.round()
+	}
+	if m.stage == claiming {
+		m.progressClaiming()
+		return
+	}
+	m.watchServer()
+	if m.stage != leading {
+		return
+	}
+	m.progressHandOver()
+	if m.stage != leading {
+		return
+	}
+	m.progressChange()
+	m.progressRoute()
+}
+
+func (m *Machine) progressClaiming() {
+	l := &m.lead
+	switch {
+	case m.promised(l.epoch, m.cfg.Self) != "":
+		m.giveUp("promised to a later candidate", "")
+	case m.rules.entitled(m):
+		m.stage = leading
+		m.line.Elected = m.now
+		l.until = m.now.Add(m.cfg.Start)
+		m.cand.tries, m.cand.asideSince = 0, 0
+		m.voter.holdUntil, m.voter.asideUntil = 0, 0
+		m.voter.handed = Position{}
+		m.note(EventElected, l.epoch, m.cand.cause)
+	case m.now >= l.until:
+		m.giveUp("no majority of grants", "")
+	}
+}
+
+// grantSelf counts the leader's own grant, by the rules of any other voter's.
+func (m *Machine) grantSelf() {
+	v, e := &m.voter, m.lead.epoch
+	if v.disk.Epoch != e || v.disk.Candidate != m.cfg.Self || m.promised(e, m.cfg.Self) != "" {
+		return
+	}
+	if v.bound != m.cfg.Self && m.rules.bound(v.boundUntil, m.now) {
+		return
+	}
+	v.bound, v.boundUntil = m.cfg.Self, m.now.Add(m.cfg.Grant)
+	m.lead.grants[m.cfg.Self] = m.now
+}
+
+// round asks every voter, and every member that may become one, for a grant.
+func (m *Machine) round() {
+	l := &m.lead
+	pause := m.cfg.Heartbeat
+	switch {
+	case m.stage == claiming:
+		pause = m.cfg.Heartbeat / 5
+	case l.hand.phase == PhaseQuiescing:
+		pause = m.cfg.Heartbeat / 20 // the gap in writes is as long as this is slow
+	case l.hand.phase == PhasePreparing, l.mark.target != "":
+		pause = m.cfg.Heartbeat / 5
+	}
+	l.nextRound = m.now.Add(pause)
+	for _, to := range m.members() {
+		m.send(to, Request{
+			Kind: KindGrant, Epoch: l.epoch, Leading: l.promoted, Heir: l.hand.heir,
+			Version: l.record.Version,
+		})
+	}
+}
+
+// members returns all others that count, may count, or shall count.
+func (m *Machine) members() []string {
+	var all []string
+	for _, list := range m.lead.lists {
+		all = append(all, list...)
+	}
+	all = append(all, m.aim.Members...)
+	slices.Sort(all)
+	all = slices.Compact(all)
+	all = slices.DeleteFunc(all, func(s string) bool { return s == m.cfg.Self })
+	return all[:min(len(all), 2*maxVoters)]
+}
+
+func (m *Machine) grantAnswered(s sentRequest, a Answer) {
+	l := &m.lead
+	if m.stage != claiming && m.stage != leading {
+		return
+	}
+	l.peers[a.From] = peer{a, m.now}
+	switch {
+	case a.OK && s.epoch == l.epoch:
+		l.grants[a.From] = max(l.grants[a.From], s.at)
+	case !a.OK && (a.Promise > l.epoch || a.Promise == l.epoch && a.To != m.cfg.Self):
+		l.higher = max(l.higher, a.Promise)
+	}
+}
+
+// deadline returns until when the grants entitle, by every list that may be
+// the one in the Lease.
+func (m *Machine) deadline() Time {
+	d := Time(1<<63 - 1)
+	for _, list := range m.lead.lists {
+		d = min(d, m.deadlineBy(list))
+	}
+	return d
+}
+
+func (m *Machine) deadlineBy(voters []string) Time {
+	var sent []Time
+	for _, v := range voters {
+		if at, ok := m.lead.grants[v]; ok {
+			sent = append(sent, at)
+		}
+	}
+	slices.Sort(sent)
+	need := m.rules.majority(len(voters))
+	if len(sent) < need {
+		return 0
+	}
+	return sent[len(sent)-need].Add(m.cfg.Grant - m.cfg.Epsilon)
+}
+
+// alone says that this member is the only voter for certain. Nobody else can
+// be elected then, so a late renewal is as good as one in time.
+func (m *Machine) alone() bool {
+	return len(m.lead.lists) == 1 && len(m.lead.lists[0]) == 1 && m.lead.lists[0][0] == m.cfg.Self
+}
+
+func (m *Machine) expire() {
+	if m.stage != leading {
+		return
+	}
+	if m.alone() {
+		if m.now >= m.deadline()-Time(m.cfg.Grant/2) {
+			m.grantSelf() // late, after a pause of the node
+		}
+		return
+	}
+	if m.facts.StopBudget > m.cfg.Grant/2 {
+		m.noteOnce(EventBroken, "a hard stop takes longer than half a grant")
+	}
+	if d := m.deadline(); m.now >= d-min(m.rules.stopLead(m.facts), Time(m.cfg.Grant/2)) {
+		m.note(EventExpired, m.lead.epoch, "no majority of grants in time")
+		m.stop("expired", d)
+	}
+}
+
+func (l *leaderState) stopAt(budget time.Duration) Time {
+	return l.stopBy.Add(-budget)
+}
+
+// watchServer ends a leadership whose server is gone and cannot be back at
+// once. The stop is asked for all the same: only an answer to a stop proves
+// that the agent has not begun to restart it.
+func (m *Machine) watchServer() {
+	l, f := &m.lead, m.facts
+	l.stopBy = m.deadline()
+	running := f.Server == ServerPrimary && f.Obeys >= m.roleAt && m.decided.Role == RolePrimary
+	switch {
+	case running && !l.promoted:
+		l.promoted = true
+		l.nextRound = m.now // followers wait to hear it
+		m.line.Promoted = m.now
+		m.note(EventPromoted, l.epoch, m.cand.cause)
+		l.until = 0
+	case running:
+		l.until = 0
+	case m.alone():
+	case f.Server == ServerStopped && l.promoted && (!f.BackAtOnce || l.hand.phase == PhaseQuiescing):
+		m.stop("its server is gone", m.now)
+	case f.Server == ServerStopped && l.promoted && l.until == 0:
+		l.until = m.now.Add(m.cfg.Start)
+	case l.until != 0 && m.now >= l.until:
+		m.stop("its server did not become primary in time", m.now)
+	}
+}
+
+// stop begins the end of a leadership: nothing may be acknowledged after by.
+func (m *Machine) stop(cause string, by Time) {
+	m.stage = stopping
+	m.lead.stopCause, m.lead.stopBy = cause, by
+}
+
+func (m *Machine) progressStopping() {
+	l, f := &m.lead, m.facts
+	if m.decided.Role != RoleStop || f.Obeys < m.roleAt || f.Server != ServerStopped {
+		return
+	}
+	if l.hand.phase == PhaseStopping {
+		m.endLeadership(l.stopCause, l.hand.heir, l.hand.needed)
+		return
+	}
+	m.endLeadership(l.stopCause, "", Position{})
+}
+
+// endLeadership releases. The server is stopped, and stays so until this
+// member follows somebody or has won a new epoch.
+func (m *Machine) endLeadership(cause, heir string, needed Position) {
+	l := &m.lead
+	m.end(l.epoch)
+	if l.change.active {
+		m.ended = max(m.ended, l.change.record.Epoch) // should it land yet
+	}
+	m.stage = idle
+	m.cand.tries, m.cand.next, m.cand.asideSince = 0, m.now, 0
+	v := &m.voter
+	v.leader = leaderSeen{}
+	if heir == "" {
+		v.handicapUntil = m.now.Add(m.cfg.Handicap)
+	} else {
+		v.asideFor, v.asideUntil, v.handed = heir, m.now.Add(m.cfg.Aside), needed
+	}
+	m.line = Line{Seen: m.now, Released: m.now}
+	var voters []string
+	for _, list := range l.lists {
+		voters = append(voters, list...)
+	}
+	m.startRelease(voters, Request{
+		Kind: KindRelease, Epoch: l.epoch, Heir: heir, Needed: needed, Cause: cause, ID: l.hand.id,
+	})
+	m.note(EventReleased, l.epoch, cause)
+}

@@ -1,0 +1,403 @@
+package lease
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// bench drives one machine by hand; the clock stands still unless told.
+type bench struct {
+	t      *testing.T
+	m      *Machine
+	now    Time
+	out    []Output
+	seq    uint64
+	answer Answer
+	last   Decision
+}
+
+const start = Time(1000 * time.Hour)
+
+// newBench returns member a of voters a, b and c, with data, whose Lease names
+// b at epoch 5, and whose disk is instant.
+func newBench(t *testing.T, p Promise, found bool) *bench {
+	return newBenchOf(t, p, found, goodRecord(), replicaFacts())
+}
+
+func newBenchOf(t *testing.T, p Promise, found bool, rec Record, f Facts) *bench {
+	t.Helper()
+	m, err := NewMachine(Default("a", "uid", 0), start, p, found)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t: t, m: m, now: start}
+	b.step(f)
+	b.step(LeaseRead{Outcome: Done, Seen: Seen{ResourceVersion: "1", Record: rec, HasRecord: true}})
+	b.obey()
+	return b
+}
+
+func replicaFacts() Facts {
+	return Facts{
+		Obeys: 1 << 40, Server: ServerReplica, HasData: true, StopBudget: 100 * time.Millisecond,
+		Position: Position{Known: true, Rank: 4, At: 100},
+	}
+}
+
+func (b *bench) step(in Input) {
+	from := len(b.out)
+	b.out = append(b.out, b.m.Step(b.now, in)...)
+	for i := from; i < len(b.out); i++ {
+		switch o := b.out[i].(type) {
+		case Persist:
+			b.out = slices.Delete(b.out, i, i+1)
+			i--
+			b.out = append(b.out, b.m.Step(b.now, Persisted{ID: o.ID, OK: true})...)
+		case Reply:
+			b.answer = o.Answer
+		case Decide:
+			b.last = o.Decision
+		}
+	}
+}
+
+func (b *bench) obey() {
+	f := b.m.facts
+	f.Receiving = b.last.Upstream != ""
+	b.step(f)
+}
+
+func (b *bench) after(d time.Duration) *bench {
+	b.now = b.now.Add(d)
+	b.step(Tick{})
+	return b
+}
+
+// ask sends a request and returns why it was refused; empty means OK.
+func (b *bench) ask(k Kind, from string, epoch uint64) string {
+	b.seq++
+	b.answer = Answer{Why: "no answer yet"}
+	b.step(Received{Token: b.seq, Request: Request{Kind: k, Database: "uid", From: from, Seq: b.seq, Epoch: epoch, Leading: k == KindGrant}})
+	if b.answer.OK {
+		return ""
+	}
+	return b.answer.Why
+}
+
+func TestVoter(t *testing.T) {
+	toB := Promise{Epoch: 5, Candidate: "b", Lease: 5}
+	tests := map[string]struct {
+		promise Promise
+		found   bool
+		do      func(b *bench) string
+		want    string
+	}{
+		"grants to the leader that it promised to, right after a restart": {
+			toB, true,
+			func(b *bench) string { return b.ask(KindGrant, "b", 5) },
+			"",
+		},
+		"grants nothing below its promise, also after a restart": {
+			Promise{Epoch: 6, Candidate: "c"}, true,
+			func(b *bench) string { return b.after(time.Minute).ask(KindGrant, "b", 5) },
+			"promised to a higher epoch",
+		},
+		"supports nobody while a grant binds it": {
+			toB, true,
+			func(b *bench) string {
+				b.after(time.Minute).ask(KindGrant, "b", 5)
+				return b.after(2999*time.Millisecond).ask(KindSupport, "c", 6)
+			},
+			"bound by a grant",
+		},
+		"would not even say yes while a grant binds it": {
+			toB, true,
+			func(b *bench) string {
+				b.after(time.Minute).ask(KindGrant, "b", 5)
+				return b.after(2999*time.Millisecond).ask(KindPreVote, "c", 6)
+			},
+			"bound by a grant",
+		},
+		"supports when the grant has run out": {
+			toB, true,
+			func(b *bench) string {
+				b.after(time.Minute).ask(KindGrant, "b", 5)
+				b.obey()
+				b.m.aim.Paused = true // it does not stand itself
+				b.after(3001*time.Millisecond).ask(KindSupport, "c", 6)
+				b.obey()
+				return b.answer.Why
+			},
+			"",
+		},
+		"does not answer support before it has stopped receiving": {
+			toB, true,
+			func(b *bench) string {
+				b.after(time.Minute).ask(KindGrant, "b", 5)
+				b.obey()
+				b.m.aim.Paused = true
+				return b.after(3001*time.Millisecond).ask(KindSupport, "c", 6)
+			},
+			"no answer yet",
+		},
+		"supports at once when the leader has released": {
+			toB, true,
+			func(b *bench) string {
+				b.after(time.Minute).ask(KindGrant, "b", 5)
+				b.m.aim.Paused = true
+				b.ask(KindRelease, "b", 5)
+				b.ask(KindSupport, "c", 6)
+				b.obey()
+				return b.answer.Why
+			},
+			"",
+		},
+		"takes no grant request that was under way when the leader released": {
+			toB, true,
+			func(b *bench) string {
+				b.after(time.Minute).ask(KindRelease, "b", 5)
+				return b.ask(KindGrant, "b", 5)
+			},
+			"that leadership was released",
+		},
+		"does not take a release from somebody else": {
+			toB, true,
+			func(b *bench) string {
+				b.after(time.Minute).ask(KindGrant, "b", 5)
+				b.ask(KindRelease, "c", 5)
+				return b.ask(KindSupport, "c", 6)
+			},
+			"bound by a grant",
+		},
+		"supports one candidate per epoch": {
+			toB, true,
+			func(b *bench) string {
+				b.m.aim.Paused = true
+				b.after(time.Minute).ask(KindSupport, "c", 6)
+				return b.after(time.Minute).ask(KindSupport, "b", 6)
+			},
+			"promised to another at this epoch",
+		},
+		"moves on to a higher epoch when the supported candidate has had its time": {
+			toB, true,
+			func(b *bench) string {
+				b.m.aim.Paused = true
+				b.after(time.Minute).ask(KindSupport, "c", 6)
+				if why := b.after(time.Second).ask(KindSupport, "b", 7); why != "supports another" {
+					return "too early: " + why
+				}
+				return b.after(1001*time.Millisecond).ask(KindSupport, "b", 7)
+			},
+			"",
+		},
+		"waits T after a restart, for the file does not tell when it granted": {
+			toB, true,
+			func(b *bench) string { return b.after(2999*time.Millisecond).ask(KindSupport, "c", 6) },
+			"restarted less than a grant ago",
+		},
+		"waits T after a restart without a promise": {
+			Promise{}, false,
+			func(b *bench) string { return b.after(2999*time.Millisecond).ask(KindSupport, "c", 6) },
+			"restarted less than a grant ago",
+		},
+		"need not wait when the promised leader has released": {
+			toB, true,
+			func(b *bench) string {
+				b.m.aim.Paused = true
+				b.ask(KindRelease, "b", 5)
+				return b.ask(KindSupport, "c", 6)
+			},
+			"",
+		},
+		"grants nothing below what the Lease says when it has no promise": {
+			Promise{}, false,
+			func(b *bench) string { return b.after(time.Minute).ask(KindGrant, "c", 4) },
+			"the Lease names a higher epoch",
+		},
+		"refuses to support without data": {
+			toB, true,
+			func(b *bench) string {
+				f := replicaFacts()
+				f.HasData, f.Position = false, Position{}
+				b.step(f)
+				return b.after(time.Minute).ask(KindSupport, "c", 6)
+			},
+			"holds no data",
+		},
+		"steps aside for the heir that a release names": {
+			toB, true,
+			func(b *bench) string {
+				b.after(time.Minute)
+				b.step(Received{Token: 99, Request: Request{Kind: KindRelease, Database: "uid", From: "b", Epoch: 5, Heir: "c"}})
+				return b.ask(KindSupport, "b", 6)
+			},
+			"another goes first",
+		},
+		"refuses a request of another Database": {
+			toB, true,
+			func(b *bench) string {
+				b.step(Received{Token: 99, Request: Request{Kind: KindGrant, Database: "other", From: "b", Epoch: 5}})
+				return b.answer.Why
+			},
+			"wrong database",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := test.do(newBench(t, test.promise, test.found)); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestFollowerReceivesOnlyFromWhomItPromised(t *testing.T) {
+	b := newBench(t, Promise{Epoch: 5, Candidate: "b", Lease: 5}, true)
+	b.after(time.Minute)
+	b.m.aim.Paused = true
+	b.ask(KindGrant, "b", 5)
+	if b.last.Upstream != "b" {
+		t.Fatalf("upstream %q, want b", b.last.Upstream)
+	}
+	b.after(4*time.Second).ask(KindSupport, "c", 6)
+	if b.last.Upstream != "" || b.last.Role != RoleReplica {
+		t.Fatalf("after support: %+v, want a replica that receives from nobody", b.last)
+	}
+	if why := b.ask(KindGrant, "b", 5); why == "" {
+		t.Fatal("granted to the old leader again")
+	}
+	b.ask(KindGrant, "c", 6)
+	want := Decision{Serial: b.last.Serial, Role: RoleReplica, Epoch: 6, Leader: "c", Upstream: "c", Voter: true, Record: goodRecord(), Reason: "follows"}
+	if d := cmp.Diff(want, b.last); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestLeaseBackFromABackup(t *testing.T) {
+	b := newBench(t, Promise{Epoch: 8, Candidate: "c", Lease: 8}, true) // the Lease says 5
+	for range 100 {
+		b.after(time.Second)
+		for _, o := range b.out {
+			if _, ok := o.(ReadLease); ok {
+				b.step(LeaseRead{Outcome: Done, Seen: Seen{ResourceVersion: "1", Record: goodRecord(), HasRecord: true}})
+			}
+			if s, ok := o.(Send); ok {
+				t.Fatalf("asked %s for %s although its Lease is older than what it saw", s.To, s.Request.Kind)
+			}
+		}
+		b.out = nil
+	}
+}
+
+func TestOnlyTheNamedMemberMayInitialise(t *testing.T) {
+	stopped := Facts{Server: ServerStopped, Obeys: 1}
+	withData := stopped
+	withData.HasData = true
+	tests := map[string]struct {
+		promise Promise
+		facts   Facts
+		seen    Seen
+		want    bool
+	}{
+		"named, empty, new":                     {Promise{}, stopped, Seen{ResourceVersion: "1", Bootstrap: "a"}, true},
+		"an interrupted first attempt":          {Promise{Epoch: 1, Candidate: "a"}, stopped, Seen{ResourceVersion: "1", Bootstrap: "a"}, true},
+		"another is named":                      {Promise{}, stopped, Seen{ResourceVersion: "1", Bootstrap: "b"}, false},
+		"nobody is named: the Lease was lost":   {Promise{}, stopped, Seen{ResourceVersion: "1"}, false},
+		"the object is missing":                 {Promise{}, stopped, Seen{}, false},
+		"there is data":                         {Promise{}, withData, Seen{ResourceVersion: "1", Bootstrap: "a"}, false},
+		"it has promised before":                {Promise{Epoch: 4, Candidate: "b"}, stopped, Seen{ResourceVersion: "1", Bootstrap: "a"}, false},
+		"it has seen the Lease with an epoch":   {Promise{Epoch: 1, Candidate: "a", Lease: 1}, stopped, Seen{ResourceVersion: "1", Bootstrap: "a"}, false},
+		"nothing is known about its own server": {Promise{}, Facts{}, Seen{ResourceVersion: "1", Bootstrap: "a"}, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m, err := NewMachine(Default("a", "uid", 0), start, test.promise, test.promise.Epoch > 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := &bench{t: t, m: m, now: start}
+			b.step(test.facts)
+			b.step(LeaseRead{Outcome: Done, Seen: test.seen})
+			b.after(time.Second)
+			b.after(10 * time.Second)
+			got := false
+			for _, o := range b.out {
+				if s, ok := o.(SwapLease); ok {
+					got = true
+					if d := cmp.Diff([]string{"a"}, s.Record.Voters); d != "" || s.Record.Epoch != 1 {
+						t.Errorf("swapped %+v", s.Record)
+					}
+				}
+			}
+			if got != test.want {
+				t.Errorf("initialises: %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestLeaderStopsABudgetBeforeItsDeadline(t *testing.T) {
+	rec, f := goodRecord(), replicaFacts()
+	rec.Leader = "a"
+	f.Server, f.BackAtOnce = ServerStopped, true
+	b := newBenchOf(t, Promise{Epoch: 5, Candidate: "a", Lease: 5}, true, rec, f)
+	sentAt := b.now
+	answer := func() {
+		out := b.out
+		b.out = nil
+		for _, o := range out {
+			if s, ok := o.(Send); ok && s.Request.Kind == KindGrant && s.To == "b" {
+				b.step(Answered{Answer{Database: "uid", From: "b", Seq: s.Request.Seq, OK: true, Promise: 5, To: "a"}})
+			}
+		}
+	}
+	b.now = b.now.Add(80 * time.Millisecond)
+	answer()
+	if b.last.Role != RolePrimary {
+		t.Fatalf("with a majority of fresh grants at its own epoch: %+v", b.last)
+	}
+	if want := sentAt.Add(2900 * time.Millisecond); b.last.Deadline != want {
+		t.Errorf("deadline %s after the request was sent, want T - epsilon", b.last.Deadline.Sub(sentAt))
+	}
+	f.Server = ServerPrimary
+	b.step(f)
+	deadline := b.last.Deadline
+	b.now = deadline.Add(-f.StopBudget - 1)
+	b.step(Tick{})
+	if b.last.Role != RolePrimary {
+		t.Errorf("stopped before its time: %+v", b.last)
+	}
+	b.now = deadline.Add(-f.StopBudget)
+	answer() // grants that come now are too late: the first thing that is looked at is the clock
+	if b.last.Role != RoleStop || b.last.Deadline != deadline {
+		t.Errorf("a budget before the deadline: %+v", b.last)
+	}
+}
+
+func TestReportingWithoutNewsDecidesNothing(t *testing.T) {
+	rec, f := goodRecord(), replicaFacts()
+	rec.Leader, rec.Voters = "a", []string{"a"}
+	b := newBenchOf(t, Promise{Epoch: 5, Candidate: "a", Lease: 5}, true, rec, f)
+	f.Server = ServerPrimary
+	b.step(f)
+	if b.last.Role != RolePrimary {
+		t.Fatalf("the only voter: %+v", b.last)
+	}
+	b.step(f) // followers are told at once that it runs
+	b.now = b.now.Add(time.Millisecond)
+	b.step(f)
+	b.out = nil
+	for range 20 {
+		b.now = b.now.Add(time.Millisecond)
+		b.step(f)
+	}
+	for _, o := range b.out {
+		if d, ok := o.(Decide); ok {
+			// An agent that reports whenever it is told something would go round in circles.
+			t.Errorf("decided again: %+v", d.Decision)
+		}
+	}
+}

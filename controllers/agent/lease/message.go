@@ -1,0 +1,103 @@
+package lease
+
+import "fmt"
+
+// Kind says what a request asks for.
+type Kind string
+
+// The kinds of request; each is also the last element of its HTTP path.
+const (
+	KindGrant   Kind = "grant"   // leader to member: support no other leader for T
+	KindPreVote Kind = "prevote" // member to voter: would you support me?
+	KindSupport Kind = "support" // candidate to voter: leave the old leader, for good, and tell your final position
+	KindRelease Kind = "release" // leader or candidate to voter: I have ended, you owe me nothing
+	KindStatus  Kind = "status"  // anyone to member: how are you?
+)
+
+// Request is a message to a peer.
+type Request struct {
+	Kind     Kind   `json:"kind"`
+	Database string `json:"database"`
+	From     string `json:"from"`
+	Seq      uint64 `json:"seq"`
+	Epoch    uint64 `json:"epoch"`
+
+	Leading bool     `json:"leading,omitempty"` // grant: the sender runs as primary; stream from it
+	Heir    string   `json:"heir,omitempty"`    // grant: being handed over to; release: who goes first
+	Needed  Position `json:"needed,omitzero"`   // release: what Heir must hold; all that was acknowledged is in it
+	Version uint64   `json:"version,omitempty"` // grant: the Lease record's version that the leader knows
+	Cause   string   `json:"cause,omitempty"`   // release: for people
+	ID      string   `json:"id,omitempty"`      // release: of the switchover
+}
+
+// Answer is what a peer says to a Request. The fields beside OK are told always.
+type Answer struct {
+	Database string   `json:"database"`
+	From     string   `json:"from"`
+	Seq      uint64   `json:"seq"`
+	OK       bool     `json:"ok"`
+	Why      string   `json:"why,omitempty"`   // when not OK
+	Promise  uint64   `json:"promise"`         // highest epoch that the sender granted or supported
+	To       string   `json:"to,omitempty"`    // and whom
+	Position Position `json:"position"`        // support: final; else as last seen
+	Able     bool     `json:"able,omitempty"`  // the sender could lead now; others step aside only for such a one
+	HasData  bool     `json:"data,omitempty"`  // the sender holds a database
+	Leave    bool     `json:"leave,omitempty"` // the sender wants to discard its data and asks to be no voter
+
+	Role   Role   `json:"role,omitempty"`   // status
+	Leader string `json:"leader,omitempty"` // status
+	Epoch  uint64 `json:"epoch,omitempty"`  // status
+}
+
+const (
+	maxName = 253
+	maxText = 256
+)
+
+// validName accepts what Kubernetes accepts as an object's name.
+func validName(s string) bool {
+	if s == "" || len(s) > maxName {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		alnum := c >= 'a' && c <= 'z' || c >= '0' && c <= '9'
+		if !alnum && (c != '-' && c != '.' || i == 0 || i == len(s)-1) {
+			return false
+		}
+	}
+	return true
+}
+
+// Validate refuses a request that no member would send.
+func (r Request) Validate() error {
+	switch r.Kind {
+	case KindGrant, KindPreVote, KindSupport, KindRelease, KindStatus:
+	default:
+		return fmt.Errorf("request: unknown kind %q", r.Kind)
+	}
+	switch {
+	case !validName(r.From):
+		return fmt.Errorf("%s request: bad sender %q", r.Kind, r.From)
+	case r.Heir != "" && !validName(r.Heir):
+		return fmt.Errorf("%s request: bad heir %q", r.Kind, r.Heir)
+	case r.Epoch > maxEpoch:
+		return fmt.Errorf("%s request: epoch %d is out of bounds", r.Kind, r.Epoch)
+	case len(r.Database) > maxName || len(r.Cause) > maxText || len(r.ID) > maxText || len(r.Needed.Text) > maxText:
+		return fmt.Errorf("%s request: a field is too long", r.Kind)
+	}
+	return nil
+}
+
+// Validate refuses an answer that no member would send.
+func (a Answer) Validate() error {
+	switch {
+	case !validName(a.From):
+		return fmt.Errorf("answer: bad sender %q", a.From)
+	case a.Promise > maxEpoch || a.Epoch > maxEpoch:
+		return fmt.Errorf("answer of %s: epoch is out of bounds", a.From)
+	case len(a.Database) > maxName || len(a.Why) > maxText || len(a.To) > maxName || len(a.Leader) > maxName || len(a.Position.Text) > maxText:
+		return fmt.Errorf("answer of %s: a field is too long", a.From)
+	}
+	return nil
+}

@@ -1,0 +1,27 @@
+package lease
+
+// rules are the places where the simulation plants bugs, to prove that it
+// would notice them. Nothing but a test builds other rules than safeRules.
+type rules struct {
+	majority  func(voters int) int                     // of the voters in the Lease
+	bound     func(until, now Time) bool               // a grant still binds its voter
+	refuses   func(promise, asked uint64) bool         // an epoch is too low
+	covers    func(candidate, supporter Position) bool // the candidate has all that the supporter has
+	stopLead  func(f Facts) Time                       // how long before the deadline the stop begins
+	entitled  func(m *Machine) bool                    // a claimant has its fresh majority
+	finalOnly bool                                     // support waits until receiving has ended
+	waitT     bool                                     // a restarted voter waits T
+}
+
+func safeRules() rules {
+	return rules{
+		majority:  Majority,
+		bound:     func(until, now Time) bool { return now < until },
+		refuses:   func(promise, asked uint64) bool { return asked < promise },
+		covers:    func(c, s Position) bool { return c.Holds(s) },
+		stopLead:  func(f Facts) Time { return Time(f.StopBudget) },
+		entitled:  func(m *Machine) bool { return m.deadline() > m.now.Add(min(m.facts.StopBudget, m.cfg.Grant/2)) },
+		finalOnly: true,
+		waitT:     true,
+	}
+}

@@ -1,0 +1,206 @@
+package lease
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+// settled returns a quiet world of three voters that m0 leads.
+func settled(t *testing.T, members int) *world {
+	t.Helper()
+	w := newWorld(3, members, safeRules())
+	w.verbose = true
+	w.run(8 * time.Second)
+	if got := w.lease.Record; got.Leader != "m0" || len(got.Voters) != min(3, members) {
+		t.Fatalf("not settled: %+v\n%s", got, w.tail(40))
+	}
+	return w
+}
+
+func TestScenarios(t *testing.T) {
+	tests := map[string]struct {
+		members int
+		do      func(t *testing.T, w *world)
+		leader  string // empty: any
+		epoch   uint64
+	}{
+		"an idle Database asks the API for nothing": {3, func(t *testing.T, w *world) {
+			reads := w.counts["read"]
+			w.run(5 * time.Minute)
+			if got := w.counts["read"] - reads; got != 0 {
+				t.Errorf("%d reads in five idle minutes", got)
+			}
+		}, "m0", 1},
+		"an outage of the API changes nothing while the leader lives": {3, func(_ *testing.T, w *world) {
+			w.apiDown = true
+			w.run(time.Minute)
+		}, "m0", 1},
+		"during an outage of the API nobody is promoted, and after it somebody is": {3, func(t *testing.T, w *world) {
+			w.apiDown = true
+			w.nodes[0].crash()
+			w.run(time.Minute)
+			if w.counts["promoted"] != 1 {
+				t.Errorf("%d promotions", w.counts["promoted"])
+			}
+			w.apiDown = false
+			w.run(7 * time.Second)
+		}, "", 2},
+		"a replica that merely lost the leader unseats nobody": {3, func(_ *testing.T, w *world) {
+			w.cut[[2]string{"m0", "m1"}], w.cut[[2]string{"m1", "m0"}] = true, true
+			w.run(time.Minute)
+		}, "m0", 1},
+		"a switchover goes to its target, once": {3, func(_ *testing.T, w *world) {
+			w.want(func(a *Aim) { a.Switchover = Switchover{ID: "one", Target: "m2"} })
+			w.run(8 * time.Second)
+		}, "m2", 2},
+		"a switchover to a member that lags too much is called off and writes go on": {3, func(t *testing.T, w *world) {
+			m2 := w.byName["m2"]
+			w.byName["m2"].upstream = "m2" // it receives nothing, and seems fine
+			m2.serverRun++
+			w.want(func(a *Aim) { a.Switchover = Switchover{ID: "one", Target: "m2"} })
+			w.run(8 * time.Second)
+			if w.counts["Aborted"] != 1 {
+				t.Errorf("called off %d times", w.counts["Aborted"])
+			}
+		}, "m0", 1},
+		"a switchover to somebody who is no voter is left alone": {4, func(_ *testing.T, w *world) {
+			w.want(func(a *Aim) { a.Switchover = Switchover{ID: "one", Target: "m3"} })
+			w.run(15 * time.Second)
+		}, "m0", 1},
+		"a switchover that could not begin in time is not begun later": {3, func(_ *testing.T, w *world) {
+			w.byName["m2"].crash()
+			w.want(func(a *Aim) { a.Switchover = Switchover{ID: "one", Target: "m2"} })
+			w.run(12 * time.Second)
+			w.byName["m2"].start()
+			w.run(10 * time.Second)
+		}, "m0", 1},
+		"a fenced leader hands over and stays stopped, also when it restarts": {3, func(t *testing.T, w *world) {
+			m0 := w.byName["m0"]
+			a := w.aim
+			a.Fenced = true
+			m0.step(a)
+			w.run(3 * time.Second)
+			m0.crash()
+			m0.run++
+			m, err := NewMachine(Default("m0", "uid", 1<<50), m0.clock(), m0.promise, m0.hasPromise)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range m.Step(m0.clock(), m0.facts()) {
+				if d, ok := o.(Decide); ok && d.Decision.Role != RoleStop {
+					t.Errorf("decided %s after a restart, before any aim", d.Decision.Role)
+				}
+			}
+		}, "", 2},
+		"while paused nobody takes over, and afterwards somebody does": {3, func(t *testing.T, w *world) {
+			w.want(func(a *Aim) { a.Paused = true })
+			w.run(2 * time.Second)
+			w.byName["m0"].crash()
+			w.run(20 * time.Second)
+			if w.counts["promoted"] != 1 {
+				t.Errorf("%d promotions", w.counts["promoted"])
+			}
+			w.want(func(a *Aim) { a.Paused = false })
+			w.run(6 * time.Second)
+		}, "", 2},
+		"the only member restarts and leads on by its own grant": {1, func(_ *testing.T, w *world) {
+			w.nodes[0].crash()
+			w.nodes[0].start()
+			w.run(2 * time.Second)
+		}, "m0", 1},
+		"the only member is frozen for longer than its deadline and leads on": {1, func(_ *testing.T, w *world) {
+			w.nodes[0].frozen = true
+			w.run(20 * time.Second)
+			w.nodes[0].thaw()
+			w.run(time.Second)
+		}, "m0", 1},
+		"a leader that restarts and can serve at once resumes at its epoch": {3, func(_ *testing.T, w *world) {
+			w.nodes[0].back = true
+			w.nodes[0].crash()
+			w.nodes[0].start()
+			w.run(time.Second)
+		}, "m0", 1},
+		"a leader that restarts and cannot serve at once releases": {3, func(_ *testing.T, w *world) {
+			w.nodes[0].crash()
+			w.nodes[0].start()
+			w.run(time.Second)
+		}, "", 2},
+		"a leader with grants rewrites a deleted record above all that was": {3, func(_ *testing.T, w *world) {
+			w.version++
+			w.lease = Seen{ResourceVersion: "99"}
+			w.want(func(a *Aim) { a.LeaseVersion = "99" })
+			w.run(3 * time.Second)
+		}, "m0", 2},
+		"a leader with grants rewrites a record from a backup above all that was": {3, func(_ *testing.T, w *world) {
+			old := w.lease.Record
+			w.want(func(a *Aim) { a.Switchover = Switchover{ID: "one", Target: "m2"} })
+			w.run(5 * time.Second)
+			w.lease = Seen{ResourceVersion: "99", Record: old, HasRecord: true}
+			w.version = 99
+			w.want(func(a *Aim) { a.LeaseVersion = "99" })
+			w.run(3 * time.Second)
+		}, "m2", 3},
+		"two cut-off failures in turn still leave a leader": {3, func(_ *testing.T, w *world) {
+			w.nodes[0].crash()
+			w.run(6 * time.Second)
+			w.nodes[0].start()
+			w.run(6 * time.Second)
+			w.byName[w.lease.Record.Leader].crash()
+			w.run(8 * time.Second)
+		}, "", 3},
+		"members are swapped for others one by one, the leader last": {5, func(t *testing.T, w *world) {
+			w.want(func(a *Aim) { a.Members = []string{"m2", "m3", "m4"} })
+			w.run(20 * time.Second)
+			if got := w.lease.Record.Voters; !slices.Equal(got, []string{"m2", "m3", "m4"}) {
+				t.Errorf("voters %v", got)
+			}
+		}, "m2", 2},
+		"a member that must discard its data is no voter when it wipes": {3, func(t *testing.T, w *world) {
+			w.byName["m2"].discard = true
+			w.run(5 * time.Second)
+			if w.counts["wiped"] != 1 || w.counts["Members: removed m2"] != 1 || w.counts["Members: added m2"] != 2 {
+				t.Errorf("%v", w.counts)
+			}
+		}, "m0", 1},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := settled(t, test.members)
+			test.do(t, w)
+			before := w.counts["acked"]
+			w.run(time.Second)
+			rec := w.lease.Record
+			if test.leader != "" && rec.Leader != test.leader || rec.Epoch != test.epoch {
+				t.Errorf("leader %s at epoch %d, want %s at %d", rec.Leader, rec.Epoch, test.leader, test.epoch)
+			}
+			if w.counts["acked"] == before {
+				t.Error("nothing is acknowledged")
+			}
+			if w.violation != "" {
+				t.Error(w.violation)
+			}
+			if t.Failed() {
+				t.Log("\n" + w.tail(60))
+			}
+		})
+	}
+}
+
+func TestLostRecordWithoutLeaderStaysLost(t *testing.T) {
+	w := settled(t, 3)
+	w.nodes[0].crash()
+	w.lease = Seen{ResourceVersion: "99"}
+	w.version = 99
+	reads := w.counts["read"]
+	w.run(time.Minute)
+	if got := w.counts["read"] - reads; got > 60 {
+		t.Errorf("%d reads in a minute that could not help", got)
+	}
+	if w.lease.HasRecord || w.counts["promoted"] != 1 {
+		t.Errorf("somebody without grants wrote %+v", w.lease.Record)
+	}
+	if w.counts["Broken"] == 0 {
+		t.Error("nobody said so")
+	}
+}

@@ -1,0 +1,331 @@
+package lease
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// fault is something that goes wrong, and is put right again after a while.
+func (w *world) fault() {
+	n := w.nodes[w.rnd.IntN(len(w.nodes))]
+	heal := w.between(200*time.Millisecond, 12*time.Second)
+	switch w.rnd.IntN(15) {
+	case 0, 1: // crash of the whole pod
+		if n.up {
+			n.crash()
+			w.after(heal, func() { n.restart() })
+		}
+	case 2: // the server alone dies, mostly the primary's
+		n = w.leader(n)
+		if n.up && n.server != ServerStopped {
+			w.logf("%s: server dies", n.name)
+			n.back = w.rnd.IntN(4) == 0
+			n.kill()
+			n.later(time.Millisecond, n.report)
+			n.later(200*time.Millisecond, n.serverBack)
+		}
+	case 3: // cut off from some, in one direction or both
+		n.cutOff(w.rnd.IntN(3), heal)
+	case 4:
+		n = w.leader(n)
+		n.cutOff(0, heal)
+	case 5, 6: // frozen agent; its server goes on
+		n = w.leader(n)
+		if n.up && !n.frozen {
+			w.logf("%s freezes", n.name)
+			n.frozen = true
+			run := n.run
+			w.after(heal, func() {
+				if n.up && n.run == run {
+					n.thaw()
+				}
+			})
+		}
+	case 7:
+		w.logf("API down")
+		w.apiDown = true
+		w.after(heal, func() { w.apiDown = false })
+	case 8:
+		n.noAPI = true
+		w.after(heal, func() { n.noAPI = false })
+	case 9:
+		w.loss, w.slow = w.rnd.Float64()*0.4, w.between(time.Millisecond, 400*time.Millisecond)
+		w.after(heal, func() { w.loss, w.slow = 0, 5*time.Millisecond })
+	case 10: // the manager wants other members
+		var want []string
+		for _, o := range w.nodes {
+			if w.rnd.IntN(5) < 4 {
+				want = append(want, o.name)
+			}
+		}
+		if len(want) > 0 {
+			w.want(func(a *Aim) { a.Members = want })
+		}
+	case 11: // switchover
+		target := n.name
+		w.want(func(a *Aim) { a.Switchover = Switchover{ID: fmt.Sprint(w.now), Target: target} })
+	case 12: // orderly termination
+		n = w.leader(n)
+		if n.up && !n.frozen {
+			w.logf("%s leaves", n.name)
+			n.leaving = true
+			n.step(Leaving{})
+			run := n.run
+			w.after(w.between(time.Second, 12*time.Second), func() {
+				if n.up && n.run == run {
+					n.crash()
+					n.restart()
+				}
+			})
+		}
+	case 13: // asks to be cloned again
+		if n.hasData && n.server == ServerReplica && w.othersIntact(n) && !n.frozen {
+			n.discard = true
+			n.later(0, n.report)
+		}
+	case 14: // loses the promise, or the volume; one fault of that kind at a time
+		if w.othersIntact(n) {
+			n.loseDisk(w.rnd.IntN(2) == 0)
+			w.after(heal, func() { n.restart() })
+		}
+	}
+}
+
+// leader prefers the member that leads, because that is where it hurts.
+func (w *world) leader(or *node) *node {
+	for _, n := range w.nodes {
+		if n.up && n.server == ServerPrimary && w.rnd.IntN(4) > 0 {
+			return n
+		}
+	}
+	return or
+}
+
+func (w *world) want(change func(*Aim)) {
+	change(&w.aim)
+	w.logf("AIM members %v switchover %s", w.aim.Members, w.aim.Switchover.Target)
+	w.aimSeq++
+	at := w.aimSeq
+	for _, n := range w.nodes {
+		a := w.aim
+		n.later(w.between(0, time.Second), func() {
+			if at < n.aimSeq {
+				return // a stale aim is ignored
+			}
+			n.aimSeq = at
+			a.Switchover.Expires = n.clock().Add(10 * time.Second)
+			n.step(a)
+		})
+	}
+}
+
+func (n *node) restart() {
+	if !n.up {
+		n.start()
+	}
+}
+
+func (n *node) serverBack() {
+	if n.server == ServerStopped && n.decision.Role == RolePrimary {
+		n.server, n.timeline = ServerPrimary, n.decision.Timeline
+		n.readOnly = n.decision.Phase == PhaseQuiescing
+		n.serverRun++
+		n.flushed = map[string]int{}
+		n.write(n.serverRun)
+	}
+	if n.server == ServerStopped && n.decision.Role == RoleReplica {
+		n.server = ServerReplica
+		n.upstream = n.decision.Upstream
+		n.stream()
+	}
+	n.report()
+}
+
+func (n *node) cutOff(how int, heal time.Duration) {
+	w := n.w
+	for _, o := range w.nodes {
+		if o == n || w.rnd.IntN(4) == 0 {
+			continue
+		}
+		in, out := [2]string{o.name, n.name}, [2]string{n.name, o.name}
+		if how != 1 {
+			w.cut[in] = true
+		}
+		if how != 2 {
+			w.cut[out] = true
+		}
+		w.after(heal, func() { delete(w.cut, in); delete(w.cut, out) })
+	}
+	noAPI := w.rnd.IntN(2) == 0
+	n.noAPI = n.noAPI || noAPI
+	w.after(heal, func() { n.noAPI = false })
+	w.logf("%s cut off, way %d, api cut %v", n.name, how, noAPI)
+}
+
+// othersIntact allows a lost disk only where what was acknowledged survives it:
+// the promise of synchronous replication is one failure.
+func (w *world) othersIntact(n *node) bool {
+	v := w.lease.Record.Voters
+	if !n.up || w.lease.HasRecord && len(v) < 3 {
+		return false
+	}
+	for _, o := range w.nodes {
+		if o != n && (slices.Contains(v, o.name) && (!o.hasData || !o.hasPromise || !o.up) || o.discard) {
+			return false
+		}
+		if o.lostDisk && slices.Contains(v, o.name) {
+			return false // its copy is not proven back yet
+		}
+	}
+	return true
+}
+
+func (n *node) loseDisk(dataToo bool) {
+	n.w.logf("%s loses its disk, data too: %v", n.name, dataToo)
+	n.w.counts["lost disk"]++
+	n.crash()
+	n.promise, n.hasPromise = Promise{}, false
+	if dataToo {
+		n.log, n.hasData, n.discard = nil, false, false
+	}
+	n.lostDisk = true
+}
+
+// simulate runs one schedule: settle, chaos, heal, and then progress is due.
+func simulate(seed uint64, ru rules, verbose bool) *world {
+	w := newWorld(seed, 3+int(seed%3), ru)
+	w.verbose = verbose
+	w.runUntil(8*time.Second, func() bool { return len(w.lease.Record.Voters) == 3 })
+	w.chaos = true
+	for range 5 + w.rnd.IntN(12) {
+		w.fault()
+		w.run(w.between(0, 4*time.Second))
+		if w.violation != "" {
+			return w
+		}
+	}
+	w.heal()
+	before := w.counts["acked"]
+	good := w.runUntil(25*time.Second, func() bool {
+		return w.counts["acked"] >= before+20 && slices.Equal(w.lease.Record.Voters, w.aim.Members)
+	})
+	w.run(time.Second) // what was late may still do harm
+	switch {
+	case w.violation != "" || good:
+	case w.counts["acked"] < before+20:
+		w.stuck = fmt.Sprintf("no progress: %d writes acknowledged in 25 s of peace", w.counts["acked"]-before)
+	default:
+		w.stuck = fmt.Sprintf("voters are %v after 25 s of peace, want %v", w.lease.Record.Voters, w.aim.Members)
+	}
+	w.logf("STUCK? %q", w.stuck)
+	return w
+}
+
+func (w *world) heal() {
+	w.logf("HEAL")
+	w.chaos = false
+	clear(w.cut)
+	w.apiDown, w.loss, w.slow = false, 0, 5*time.Millisecond
+	for _, n := range w.nodes {
+		n.noAPI = false
+		if n.up && n.leaving {
+			n.crash()
+		}
+		n.restart()
+		if n.frozen {
+			n.thaw()
+		}
+		n.back = false
+	}
+	w.want(func(a *Aim) { a.Members, a.Switchover = []string{"m0", "m1", "m2"}, Switchover{} })
+}
+
+// TestSimulation runs as many random schedules as fit, each from its own seed.
+// LEASE_SIM_SEED replays one with its trace; LEASE_SIM_SECONDS, _SCHEDULES and
+// _FROM set how long, how many at most and from which seed on.
+func TestSimulation(t *testing.T) {
+	if s := os.Getenv("LEASE_SIM_SEED"); s != "" {
+		seed, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := simulate(seed, safeRules(), true)
+		t.Logf("seed %d: %s%s\n%s", seed, w.violation, w.stuck, w.tail(400))
+		if w.violation+w.stuck != "" {
+			t.Fail()
+		}
+		return
+	}
+	budget := time.Duration(number("LEASE_SIM_SECONDS", 10)) * time.Second
+	bad, ran, counts := search(safeRules(), number("LEASE_SIM_FROM", 1), int(number("LEASE_SIM_SCHEDULES", 4000)), budget, func(w *world) string { return w.violation + w.stuck })
+	if bad != nil {
+		t.Fatalf("seed %d: %s\n%s", bad.seed, bad.violation, simulate(bad.seed, safeRules(), true).tail(150))
+	}
+	t.Logf("%d schedules: %v", ran, counts)
+	if ran < 1000 {
+		return // a busy machine: too few to judge what they reach
+	}
+	for _, must := range []string{"acked", "late swap", "Elected: switchover", "Elected: failover", "Raised", "Aborted", "Expired", "GaveUp", "rewound", "wiped", "lost disk"} {
+		if counts[must] == 0 {
+			t.Errorf("%d schedules and never %q: the simulation does not reach it", ran, must)
+		}
+	}
+}
+
+type badSeed struct {
+	seed      uint64
+	violation string
+}
+
+// search runs schedules until one fails, the count is reached, or time is up.
+func search(ru rules, from uint64, most int, budget time.Duration, wrong func(*world) string) (*badSeed, int, map[string]int) {
+	var (
+		next   atomic.Uint64
+		ran    atomic.Int64
+		mu     sync.Mutex
+		bad    *badSeed
+		counts = map[string]int{}
+		wg     sync.WaitGroup
+	)
+	end := time.Now().Add(budget)
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for time.Now().Before(end) {
+				seed := from + next.Add(1) - 1
+				mu.Lock()
+				found := bad != nil
+				mu.Unlock()
+				if found || seed >= from+uint64(most) {
+					return
+				}
+				w := simulate(seed, ru, false)
+				ran.Add(1)
+				mu.Lock()
+				for k, v := range w.counts {
+					counts[k] += v
+				}
+				if v := wrong(w); v != "" && bad == nil {
+					bad = &badSeed{seed, v}
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return bad, int(ran.Load()), counts
+}
+
+// number reads a setting of the simulation from the environment.
+func number(name string, otherwise uint64) uint64 {
+	if n, err := strconv.ParseUint(os.Getenv(name), 10, 64); err == nil {
+		return n
+	}
+	return otherwise
+}

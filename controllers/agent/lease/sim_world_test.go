@@ -1,0 +1,290 @@
+package lease
+
+import (
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The simulation: members with their own clocks, a network that loses, delays
+// and doubles, an API that fails and is late, disks, and a model database.
+// Everything follows from one seed.
+
+type simEvent struct {
+	at  time.Duration
+	seq int
+	do  func()
+}
+
+type simQueue []simEvent
+
+func (q simQueue) Len() int { return len(q) }
+func (q simQueue) Less(i, j int) bool {
+	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].seq < q[j].seq
+}
+func (q simQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *simQueue) Push(x any)   { *q = append(*q, x.(simEvent)) }
+func (q *simQueue) Pop() any {
+	old := *q
+	e := old[len(old)-1]
+	*q = old[:len(old)-1]
+	return e
+}
+
+type world struct {
+	rnd    *rand.Rand
+	rules  rules
+	now    time.Duration
+	queue  simQueue
+	seq    int
+	nodes  []*node
+	byName map[string]*node
+	cfg    Config
+	fenced bool // the kernel drops a primary's traffic after its deadline
+
+	lease     Seen
+	version   int
+	apiDown   bool
+	loss      float64
+	slow      time.Duration // longest delay of a message
+	cut       map[[2]string]bool
+	aim       Aim
+	aimSeq    int
+	acked     []entry
+	ackedAt   map[uint64]bool
+	nextWrite uint64
+	chaos     bool
+	onSwap    func(n *node, apply func() LeaseSwapped) bool // a script takes the swap over
+	epochs    map[uint64]string
+	counts    map[string]int
+	trace     []string
+	verbose   bool
+	violation string // a promise was broken
+	stuck     string // nothing was broken, but what was due did not come
+}
+
+func newWorld(seed uint64, members int, ru rules) *world {
+	rnd := rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))
+	w := &world{
+		rnd: rnd, rules: ru, byName: map[string]*node{}, cut: map[[2]string]bool{},
+		ackedAt: map[uint64]bool{}, epochs: map[uint64]string{}, counts: map[string]int{},
+		fenced: rnd.IntN(2) == 0, slow: 5 * time.Millisecond,
+	}
+	w.version = 1
+	w.lease = Seen{ResourceVersion: "1", Bootstrap: "m0"}
+	for i := range members {
+		n := &node{
+			w: w, name: fmt.Sprintf("m%d", i), rate: 1 + (rnd.Float64()-0.5)*0.02,
+			offset: Time(rnd.Int64N(int64(1000 * time.Hour))),
+		}
+		w.nodes = append(w.nodes, n)
+		w.byName[n.name] = n
+	}
+	w.aim.Members = []string{"m0", "m1", "m2"}[:min(3, members)]
+	for _, n := range w.nodes {
+		n.start()
+	}
+	return w
+}
+
+func (w *world) after(d time.Duration, do func()) {
+	w.seq++
+	heap.Push(&w.queue, simEvent{w.now + max(d, 0), w.seq, do})
+}
+
+// run lets the world go on for d.
+func (w *world) run(d time.Duration) {
+	end := w.now + d
+	for len(w.queue) > 0 && w.queue[0].at <= end && w.violation == "" {
+		e := heap.Pop(&w.queue).(simEvent)
+		w.now = e.at
+		e.do()
+	}
+	w.now = end
+}
+
+// runUntil lets the world go on until something holds, for d at most.
+func (w *world) runUntil(d time.Duration, holds func() bool) bool {
+	for end := w.now + d; w.now < end && w.violation == ""; {
+		if holds() {
+			return true
+		}
+		w.run(250 * time.Millisecond)
+	}
+	return holds()
+}
+
+func (w *world) between(lo, hi time.Duration) time.Duration {
+	return lo + time.Duration(w.rnd.Int64N(int64(hi-lo)+1))
+}
+
+func (w *world) fail(format string, args ...any) {
+	if w.violation == "" {
+		w.violation = fmt.Sprintf(format, args...)
+		w.logf("VIOLATION %s", w.violation)
+	}
+}
+
+func (w *world) logf(format string, args ...any) {
+	if !w.verbose {
+		return
+	}
+	w.trace = append(w.trace, fmt.Sprintf("%10s ", w.now.Round(time.Microsecond*100))+fmt.Sprintf(format, args...))
+}
+
+func (w *world) tail(n int) string {
+	return strings.Join(w.trace[max(0, len(w.trace)-n):], "\n")
+}
+
+// carry brings something over the network, perhaps, perhaps twice.
+func (w *world) carry(from, to string, do func()) {
+	copies := 1
+	if w.rnd.Float64() < w.loss/2 {
+		copies = 2
+	}
+	for range copies {
+		if w.cut[[2]string{from, to}] || w.rnd.Float64() < w.loss {
+			continue
+		}
+		w.after(w.between(200*time.Microsecond, w.slow), func() {
+			if !w.cut[[2]string{from, to}] {
+				do()
+			}
+		})
+	}
+}
+
+func (w *world) request(from *node, to string, r Request) {
+	peer := w.byName[to]
+	if peer == nil {
+		return
+	}
+	run := from.run
+	w.carry(from.name, to, func() {
+		peer.arrive(func() {
+			peer.token++
+			token := peer.token
+			peer.replies[token] = func(a Answer) {
+				w.carry(to, from.name, func() {
+					from.arrive(func() {
+						// A client would not see an answer to an earlier run; the
+						// machine must not be fooled by one all the same.
+						if run == from.run || w.rnd.IntN(2) == 0 {
+							from.step(Answered{a})
+						}
+					})
+				})
+			}
+			peer.step(Received{Token: token, Request: r})
+		})
+	})
+}
+
+// readAPI and swapAPI are slow, fail, and may take effect after they failed.
+func (w *world) readAPI(n *node) {
+	run := n.run
+	back := func(in LeaseRead) {
+		n.arrive(func() {
+			if run == n.run {
+				n.step(in)
+			}
+		})
+	}
+	if w.apiDown || n.noAPI || w.rnd.Float64() < w.loss {
+		w.after(w.between(time.Millisecond, time.Second), func() { back(LeaseRead{Outcome: Unknown}) })
+		return
+	}
+	w.after(w.between(time.Millisecond, 15*time.Millisecond), func() {
+		seen := w.lease
+		w.after(w.between(time.Millisecond, 15*time.Millisecond), func() { back(LeaseRead{Done, seen}) })
+	})
+}
+
+func (w *world) swapAPI(n *node, s SwapLease) {
+	run := n.run
+	back := func(in LeaseSwapped) {
+		n.arrive(func() {
+			if run == n.run {
+				n.step(in)
+			}
+		})
+	}
+	apply := func() LeaseSwapped {
+		if s.ResourceVersion != w.lease.ResourceVersion {
+			return LeaseSwapped{Outcome: Conflict}
+		}
+		if _, err := s.Record.Encode(); err != nil {
+			w.fail("%s swaps a bad record: %v", n.name, err)
+		}
+		w.version++
+		w.lease = Seen{ResourceVersion: fmt.Sprint(w.version), Record: s.Record, HasRecord: true}
+		w.logf("LEASE %s epoch %d voters %v", s.Record.Leader, s.Record.Epoch, s.Record.Voters)
+		if was, ok := w.epochs[s.Record.Epoch]; ok && was != s.Record.Leader {
+			w.fail("epoch %d was given to %s and to %s", s.Record.Epoch, was, s.Record.Leader)
+		}
+		w.epochs[s.Record.Epoch] = s.Record.Leader
+		return LeaseSwapped{Done, w.lease.ResourceVersion}
+	}
+	if w.onSwap != nil && w.onSwap(n, apply) {
+		return
+	}
+	down := w.apiDown || n.noAPI
+	if down || w.rnd.Float64() < w.loss*2 {
+		if !down && w.rnd.IntN(2) == 0 { // the answer is lost, or the request is late
+			w.after(w.between(0, 6*time.Second), func() { apply() })
+			w.counts["late swap"]++
+		}
+		w.after(w.between(time.Millisecond, time.Second), func() { back(LeaseSwapped{Outcome: Unknown}) })
+		return
+	}
+	w.after(w.between(time.Millisecond, 15*time.Millisecond), func() {
+		res := apply()
+		w.after(w.between(time.Millisecond, 15*time.Millisecond), func() { back(res) })
+	})
+}
+
+// ack notes that a client was told that its write is safe, and checks at once
+// that every later leadership has it.
+func (w *world) ack(n *node, e entry) {
+	if w.ackedAt[e.id] {
+		return
+	}
+	w.ackedAt[e.id] = true
+	w.acked = append(w.acked, e)
+	w.counts["acked"]++
+	for _, o := range w.nodes {
+		if o != n && o.server == ServerPrimary && o.timeline > n.timeline && !slices.Contains(o.log, e) {
+			w.fail("%s acknowledged write %d, which the later leader %s lacks", n.name, e.id, o.name)
+		}
+	}
+}
+
+func (w *world) checkHasAll(n *node) {
+	have := make(map[entry]bool, len(n.log))
+	for _, e := range n.log {
+		have[e] = true
+	}
+	for _, e := range w.acked {
+		if !have[e] {
+			w.fail("%s was promoted without the acknowledged write %d of timeline %d", n.name, e.id, e.rank)
+			return
+		}
+	}
+}
+
+// checkOneLeader looks for two members that could both answer clients now.
+func (w *world) checkOneLeader() {
+	var at string
+	for _, n := range w.nodes {
+		if !n.mayServe() {
+			continue
+		}
+		if at != "" {
+			w.fail("%s and %s lead at the same time", at, n.name)
+		}
+		at = n.name
+	}
+}

@@ -1,0 +1,103 @@
+package lease
+
+// storeState is what a member knows of the Lease object. One request is under
+// way at most, so each result belongs to the one that asked.
+type storeState struct {
+	seen    Seen
+	known   bool // read at least once
+	busy    bool
+	askedAt Time
+	readAt  Time // when the request was sent that brought seen
+	next    Time // not before, after a failure
+	tries   int
+	heir    bool // the leader is about to hand over to this member
+	heirAt  Time // when the Lease was read for that
+}
+
+func (m *Machine) readLease() bool {
+	if m.store.busy || m.now < m.store.next {
+		return false
+	}
+	m.store.busy, m.store.askedAt = true, m.now
+	m.emit(ReadLease{})
+	return true
+}
+
+func (m *Machine) swapLease(r Record) bool {
+	s := &m.store
+	if s.busy || m.now < s.next || s.seen.ResourceVersion == "" {
+		return false
+	}
+	s.busy, s.askedAt = true, m.now
+	m.emit(SwapLease{Record: r, ResourceVersion: s.seen.ResourceVersion})
+	return true
+}
+
+func (m *Machine) leaseRead(in LeaseRead) {
+	s := &m.store
+	s.busy = false
+	if in.Outcome != Done {
+		s.tries++
+		s.next = m.now.Add(m.backoff(s.tries))
+		if m.stage == reading {
+			m.stage = idle
+			m.retryLater()
+		}
+		return
+	}
+	s.tries, s.next = 0, 0
+	s.seen, s.known, s.readAt = in.Seen, true, s.askedAt
+	if s.heir {
+		s.heirAt = m.now
+	}
+	if in.Seen.HasRecord && in.Seen.Record.Epoch > m.voter.promise.Lease {
+		m.voter.promise.Lease = in.Seen.Record.Epoch // goes to disk with the next promise
+	}
+	switch m.stage {
+	case reading:
+		m.startAsking()
+	case swapping:
+		m.candidateReadLease()
+	case leading:
+		m.leaderReadLease()
+	case idle, asking, standing, claiming, stopping:
+	}
+}
+
+func (m *Machine) leaseSwapped(in LeaseSwapped) {
+	s := &m.store
+	s.busy = false
+	mine := m.cand.record
+	if m.stage == leading {
+		mine = m.lead.change.record
+	}
+	if in.Outcome != Done {
+		s.tries++
+		s.next = m.now.Add(m.backoff(min(s.tries, 3)))
+		if in.Outcome == Conflict && s.tries <= 2 {
+			s.next = 0
+		}
+		return // whoever swapped reads next, because an unknown swap may land yet
+	}
+	s.tries, s.next = 0, 0
+	s.seen = Seen{ResourceVersion: in.ResourceVersion, Record: mine, HasRecord: true}
+	s.known, s.readAt = true, s.askedAt
+	switch m.stage {
+	case swapping:
+		m.claim(mine.Epoch)
+	case leading:
+		m.changeLanded()
+	case idle, reading, asking, standing, claiming, stopping:
+		// Too late for this member: its leadership of that epoch is over before
+		// it began. Read again before anything is built on the guess above.
+		s.known = false
+	}
+}
+
+// restored says that the Lease holds less than this member knows to have stood
+// there: it was deleted, or etcd came back from a backup. Only a leader with
+// grants may repair that.
+func (m *Machine) restored() bool {
+	s := m.store.seen
+	return !s.HasRecord || s.Record.Epoch < m.voter.promise.Lease
+}

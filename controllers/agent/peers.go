@@ -1,0 +1,47 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/client"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/lease"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+)
+
+// peers carries the leadership's messages to the other members, by the addresses of the aim.
+type peers struct {
+	client *client.Client
+
+	mu      sync.Mutex
+	address map[string]string
+}
+
+func (p *peers) want(a engine.Aim) {
+	address := make(map[string]string, len(a.Members))
+	for _, m := range a.Members {
+		address[m.Name] = m.Address
+	}
+	p.mu.Lock()
+	p.address = address
+	p.mu.Unlock()
+}
+
+// Send asks the member and returns its answer.
+func (p *peers) Send(ctx context.Context, to string, r lease.Request) (lease.Answer, error) {
+	p.mu.Lock()
+	address := p.address[to]
+	p.mu.Unlock()
+	if address == "" {
+		return lease.Answer{}, fmt.Errorf("ask %s: the aim does not hold its address", to)
+	}
+	var a lease.Answer
+	if err := p.client.Post(ctx, engine.Peer{Name: to, Address: address}, lease.Path+string(r.Kind), r, &a); err != nil {
+		return lease.Answer{}, err
+	}
+	if err := a.Validate(); err != nil {
+		return lease.Answer{}, err
+	}
+	return a, nil
+}

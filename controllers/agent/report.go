@@ -1,0 +1,224 @@
+package agent
+
+import (
+	"reflect"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/lease"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+)
+
+// reporter composes the agent's report and tells those who watch when it changes.
+type reporter struct {
+	cfg   Config
+	clock lease.Clock
+	certs *certificates
+	// restartDone reads the newest token.
+	restartDone func() string
+
+	mu       sync.Mutex
+	aim      engine.Aim
+	revision string
+	hasAim   bool
+	sample   sample
+	handOver *engine.HandOver
+	aborted  map[string]string // switchover that was called off, and why; of the newest few
+	current  engine.Report
+	at       time.Time
+	changed  chan struct{} // closed and made anew at each change
+}
+
+func newReporter(cfg Config, clock lease.Clock, certs *certificates, restartDone func() string) *reporter {
+	return &reporter{cfg: cfg, clock: clock, certs: certs, restartDone: restartDone, aborted: map[string]string{}, changed: make(chan struct{})}
+}
+
+// get returns the newest report, when it was made, and a channel that is closed at the next change of state.
+func (r *reporter) get() (engine.Report, time.Time, <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.current, r.at, r.changed
+}
+
+func (r *reporter) want(a engine.Aim, revision string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.aim, r.revision, r.hasAim = a, revision, true
+	r.compose()
+}
+
+func (r *reporter) look(s sample) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sample = s
+	r.compose()
+}
+
+// maxAborted bounds the switchovers that are remembered as called off.
+const maxAborted = 8
+
+// event takes what the protocol tells of a change of hands.
+func (r *reporter) event(e lease.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now, at := r.clock.Now(), time.Now()
+	switch e.Kind {
+	case lease.EventElected, lease.EventPromoted, lease.EventRouted:
+		r.handOver = &engine.HandOver{
+			Epoch: int64(e.Epoch), Cause: e.Cause, From: r.handOverFrom(e),
+			Seen: wall(e.Line.Seen, now, at), Released: wall(max(e.Line.Released, e.Line.Expired), now, at), Elected: wall(e.Line.Elected, now, at),
+			Promoted: wall(e.Line.Promoted, now, at), Routed: wall(e.Line.Routed, now, at),
+		}
+	case lease.EventAborted:
+		if s := r.aim.Switchover; s != nil {
+			if len(r.aborted) >= maxAborted {
+				clear(r.aborted)
+			}
+			r.aborted[s.ID] = e.Cause
+		}
+	case lease.EventReleased, lease.EventExpired, lease.EventSuperseded, lease.EventGaveUp, lease.EventRaised, lease.EventMembers,
+		lease.EventIgnored, lease.EventBroken:
+		return
+	}
+	r.compose()
+}
+
+// handOverFrom is who led before; the first word of a hand-over knows it, the later ones keep it.
+func (r *reporter) handOverFrom(e lease.Event) string {
+	if r.handOver != nil && r.handOver.Epoch == int64(e.Epoch) {
+		return r.handOver.From
+	}
+	if r.current.Leader == r.cfg.Instance {
+		return ""
+	}
+	return r.current.Leader
+}
+
+// compose makes the report anew and wakes those who watch, if the state differs.
+func (r *reporter) compose() {
+	next := r.build()
+	differs := !reflect.DeepEqual(stateOf(next), stateOf(r.current))
+	r.current, r.at = next, time.Now()
+	if differs {
+		close(r.changed)
+		r.changed = make(chan struct{})
+	}
+}
+
+func (r *reporter) build() engine.Report {
+	w, d := r.sample.Word, r.sample.Word.Decision
+	out := r.sample.Report
+	out.Instance, out.UID, out.AgentVersion = r.cfg.Instance, r.cfg.UID, r.cfg.Version
+	out.Revision = r.revision
+	out.Epoch, out.Leader, out.Voters = int64(d.Epoch), d.Leader, d.Record.Voters
+	if out.Leader == "" && d.Record.Epoch == d.Epoch {
+		out.Leader = d.Record.Leader
+	}
+	out.Leading = d.Role == lease.RolePrimary
+	out.RestartDone = r.restartDone()
+	out.SecretsHash = r.certs.hash()
+	out.Data, out.WAL = volume(r.cfg.DataDir), volume(r.cfg.WALDir)
+	out.HandOver = r.handOver
+	out.Requests = r.answers()
+	out.Converged = w.Settled && r.hasAim && w.Server.Life == wantedLife(d) && w.Trouble == (trouble{})
+	if w.Server.Life != up {
+		out.Ready = false
+	}
+	out.Role, out.State = roleTold(w, out), stateTold(w, r.aim, out.State)
+	if d.Role == lease.RolePrimary && out.Role != engine.Primary || d.Role == lease.RoleStop || w.Server.Quiesced {
+		out.Ready = false
+	}
+	switch {
+	case w.Trouble.Reason != "":
+		out.Reason, out.Problem = w.Trouble.Reason, w.Trouble.Text
+	case out.Reason != "":
+	case r.sample.Err != nil && w.Server.Life == up && w.Server.Became != nil:
+		out.Reason, out.Problem = "NotAnswering", "the server does not answer: "+r.sample.Err.Error()
+	case w.Server.Life == down && w.Waits != "" && d.Role != lease.RoleStop:
+		out.Reason, out.Problem = "Waiting", w.Waits
+	}
+	return out
+}
+
+func wantedLife(d lease.Decision) life {
+	if d.Role == lease.RoleStop || d.Role == lease.RoleNone {
+		return down
+	}
+	return up
+}
+
+func roleTold(w word, r engine.Report) engine.Kind {
+	if w.Server.Life != up {
+		return engine.Stopped
+	}
+	if r.Role == "" {
+		return engine.Replica // of a server that starts; nobody takes it for a primary before it says so
+	}
+	return r.Role
+}
+
+// stateTold is the server's state in a word; the driver's word holds where it knows better.
+func stateTold(w word, a engine.Aim, said string) string {
+	switch {
+	case w.Server.Life == up && said == "running":
+		return "running"
+	case w.Server.Life == up:
+		return "starting"
+	case w.Busy == prepare && said != "" && said != "stopped":
+		return said
+	case w.Trouble.Reason != "":
+		return "failed"
+	case a.Stop:
+		return "fenced"
+	}
+	return "stopped"
+}
+
+// answers to the request that the aim holds.
+func (r *reporter) answers() []engine.Answer {
+	s, d := r.aim.Switchover, r.sample.Word.Decision
+	if s == nil {
+		return nil
+	}
+	a := engine.Answer{ID: s.ID, State: "Running"}
+	why, aborted := r.aborted[s.ID]
+	switch {
+	case d.Record.Switchover == s.ID:
+		a.State = "Done"
+	case d.Role != lease.RolePrimary:
+		return nil // the leader answers
+	case aborted:
+		a.State, a.Message = "Failed", why
+	case d.Phase != lease.PhaseNone:
+	case time.Now().UnixMilli() > s.Expires:
+		a.State, a.Message = "Expired", "no fit member could take over in time"
+	default:
+		a.Message = "waits for a fit member to take over"
+	}
+	return []engine.Answer{a}
+}
+
+// stateOf leaves out what changes all the time and is no change of state.
+func stateOf(r engine.Report) engine.Report {
+	r.Position, r.LagBytes, r.WALBytes, r.Connections = engine.Position{}, 0, 0, 0
+	r.Data, r.WAL = engine.VolumeUse{}, engine.VolumeUse{}
+	slots := make([]engine.Slot, len(r.Slots))
+	for i, s := range r.Slots {
+		s.Retained = 0
+		slots[i] = s
+	}
+	r.Slots = slots
+	return r
+}
+
+// volume measures the file system at the path; zero if there is none.
+func volume(path string) engine.VolumeUse {
+	var s unix.Statfs_t
+	if err := unix.Statfs(path, &s); err != nil {
+		return engine.VolumeUse{}
+	}
+	size := int64(s.Blocks) * s.Bsize
+	return engine.VolumeUse{Size: size, Used: size - int64(s.Bavail)*s.Bsize}
+}

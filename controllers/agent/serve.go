@@ -1,0 +1,232 @@
+package agent
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/net/netutil"
+
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/client"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/lease"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+)
+
+const (
+	// maxConnections to one port; members, managers and a person with the plugin need a few each.
+	maxConnections = 128
+	maxHeader      = 8 << 10
+	headerTimeout  = 5 * time.Second
+	requestTimeout = 10 * time.Second
+	idleTimeout    = 2 * time.Minute
+	askTimeout     = 5 * time.Second
+	// watchEvery is how often a watcher hears of an agent whose state does not change.
+	watchEvery = 5 * time.Second
+	// watchFor bounds one watch, and with it how long a connection outlives its certificate; the watcher dials again.
+	watchFor = 10 * time.Minute
+	// watchPause bounds how often a watcher hears of an agent that changes all the time.
+	watchPause = 50 * time.Millisecond
+)
+
+// service answers the manager and the members.
+type service struct {
+	cfg      Config
+	log      *slog.Logger
+	certs    *certificates
+	reporter *reporter
+	// take an aim: nil, or why not.
+	take func(engine.Aim) error
+	// lease takes the members' messages about the leadership.
+	lease http.Handler
+}
+
+func (s *service) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("PUT /v1/aim", s.only(manager, s.putAim))
+	mux.HandleFunc("GET /v1/report", s.only(anyone, s.getReport))
+	mux.HandleFunc("POST "+lease.Path, s.only(member, func(w http.ResponseWriter, r *http.Request, _ client.Identity) { s.lease.ServeHTTP(w, r) }))
+	return mux
+}
+
+func (s *service) server() *http.Server {
+	return &http.Server{
+		Handler: s.handler(), TLSConfig: s.tls(), MaxHeaderBytes: maxHeader,
+		ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: requestTimeout, IdleTimeout: idleTimeout,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+}
+
+// tls is asked for at each handshake, so that new certificates and authorities are used from the next connection on.
+func (s *service) tls() *tls.Config {
+	base := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}}
+	base.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		pair, pool, err := s.certs.current()
+		if err != nil {
+			s.log.Error("no certificate", "error", err.Error())
+			return nil, err
+		}
+		return &tls.Config{
+			MinVersion: tls.VersionTLS13, NextProtos: base.NextProtos,
+			Certificates: []tls.Certificate{*pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+			VerifyConnection: func(c tls.ConnectionState) error {
+				_, err := client.Identify(c.PeerCertificates[0], s.cfg.UID)
+				return err
+			},
+		}, nil
+	}
+	return base
+}
+
+type callers int
+
+const (
+	anyone callers = iota
+	manager
+	member
+)
+
+type answer func(w http.ResponseWriter, r *http.Request, who client.Identity)
+
+// only lets some callers in. A connection whose certificate has run out since its handshake is refused, too.
+func (s *service) only(who callers, next answer) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+			http.Error(w, "a client certificate is needed", http.StatusUnauthorized)
+			return
+		}
+		leaf := r.TLS.PeerCertificates[0]
+		caller, err := client.Identify(leaf, s.cfg.UID)
+		switch {
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusForbidden)
+			return
+		case time.Now().After(leaf.NotAfter):
+			w.Header().Set("Connection", "close")
+			http.Error(w, "the client certificate has run out", http.StatusForbidden)
+			return
+		case who == manager && !caller.Manager, who == member && caller.Manager:
+			http.Error(w, fmt.Sprintf("%q may not do this", leaf.Subject.CommonName), http.StatusForbidden)
+			return
+		}
+		next(w, r, caller)
+	}
+}
+
+func (s *service) putAim(w http.ResponseWriter, r *http.Request, _ client.Identity) {
+	var a engine.Aim
+	if !decode(w, r, maxState, &a) {
+		return
+	}
+	if why := misdirected(s.cfg, a); why != "" {
+		http.Error(w, why, http.StatusMisdirectedRequest)
+		return
+	}
+	err := s.take(a)
+	var stale *staleError
+	switch {
+	case errors.As(err, &stale):
+		http.Error(w, stale.Error(), http.StatusConflict)
+	case err != nil:
+		s.log.Error("aim not taken", "error", err.Error())
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	default:
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+// staleError says that an aim was decided on an older epoch than one that this agent has seen.
+type staleError struct{ aim, seen int64 }
+
+func (e *staleError) Error() string {
+	return fmt.Sprintf("the aim was decided on epoch %d, this agent has seen epoch %d", e.aim, e.seen)
+}
+
+func (s *service) getReport(w http.ResponseWriter, r *http.Request, _ client.Identity) {
+	if r.URL.Query().Get("watch") != "true" {
+		report, _, _ := s.reporter.get()
+		w.Header().Set("Content-Type", "application/json")
+		writeJSON(w, report)
+		return
+	}
+	s.watch(w, r)
+}
+
+// watch streams reports, one a line.
+func (s *service) watch(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	out := http.NewResponseController(w)
+	ctx, cancel := context.WithTimeout(r.Context(), watchFor)
+	defer cancel()
+	for {
+		report, _, changed := s.reporter.get()
+		if err := out.SetWriteDeadline(time.Now().Add(requestTimeout)); err != nil {
+			return
+		}
+		if !writeJSON(w, report) || out.Flush() != nil {
+			return
+		}
+		timer := time.NewTimer(watchEvery)
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-timer.C:
+		}
+		timer.Stop()
+		pause := time.NewTimer(watchPause)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return
+		case <-pause.C:
+		}
+	}
+}
+
+// wantsFresh says that the answer's position decides: who asks waits for this member to hold all.
+func wantsFresh(r lease.Request, self string) bool {
+	return r.Kind == lease.KindGrant && r.Heir == self || r.Kind == lease.KindPreVote
+}
+
+// decode reads one bounded JSON value, or answers what is wrong with it.
+func decode(w http.ResponseWriter, r *http.Request, limit int64, into any) bool {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		http.Error(w, fmt.Sprintf("the request is larger than %d bytes", limit), http.StatusRequestEntityTooLarge)
+		return false
+	case err != nil:
+		http.Error(w, "the request ended early", http.StatusBadRequest)
+		return false
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		http.Error(w, "the request is no JSON value of the right kind: "+err.Error(), http.StatusBadRequest)
+		return false
+	}
+	return true
+}
+
+func writeJSON(w io.Writer, v any) bool {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return false
+	}
+	_, err = w.Write(append(raw, '\n'))
+	return err == nil
+}
+
+// listen on a port with a bound on connections.
+func listen(host string, port int) (net.Listener, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort(host, fmt.Sprint(port))) //nolint:noctx // at the start, with nobody to call it off
+	if err != nil {
+		return nil, fmt.Errorf("listen on port %d: %w", port, err)
+	}
+	return netutil.LimitListener(l, maxConnections), nil
+}

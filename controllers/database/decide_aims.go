@@ -1,0 +1,99 @@
+package database
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+)
+
+// aims are for the agents that are heard of and hold another one. A silent agent keeps what it has and gets its own when it
+// speaks again.
+func (d *draft) aims() bool {
+	for _, to := range targets(d.seen.Database, d.seen.Pods) {
+		report := d.seen.report(to.Instance)
+		if report == nil {
+			continue
+		}
+		aim := d.aim(to.Instance, report)
+		revision, err := aim.Revision()
+		if err != nil || revision == report.Revision {
+			continue // a value of plain fields always encodes
+		}
+		d.Aims = append(d.Aims, Publish{To: to, Aim: aim, Revision: revision})
+	}
+	return true
+}
+
+func (d *draft) aim(name string, report *engine.Report) engine.Aim {
+	db := d.seen.Database
+	a := engine.Aim{
+		UID: string(db.UID), Namespace: db.Namespace, Database: db.Name, Member: name, Epoch: d.Leadership.Epoch,
+		Bootstrap: d.bootstrap(), Init: d.init(), Synchronous: string(d.Effective.Synchronous),
+		Files: d.engine.Files(d.database, d.seen.member(name, d.Leadership), d.members), Accounts: d.seen.Secrets.accounts(),
+		Stop: d.stops(name),
+		// The newest restart that was carried out stays in the aim, so that it keeps its revision afterwards.
+		Restart: report.RestartDone,
+	}
+	for _, member := range d.Wanted {
+		a.Members = append(a.Members, engine.Peer{Name: member, Address: address(db, member)})
+	}
+	if token := d.seen.Asked[name]; token != "" {
+		a.Restart = token // while its server is down, an instance does not say any more that it needs one
+	}
+	if token := d.restart[name]; token != "" {
+		a.Restart = token
+	}
+	if name == d.Leadership.Leader {
+		a.Switchover = d.handover
+	}
+	return a
+}
+
+// bootstrap names the member that may initialise, by the Lease's own word, while nobody ever led.
+func (d *draft) bootstrap() string {
+	if d.seen.Lease == nil || !d.neverLed() {
+		return ""
+	}
+	return d.seen.Lease.Annotations[v1.AnnotationBootstrap]
+}
+
+// init is what a new database begins with. Its SQL is dropped once a primary served: it has run, and may hold secrets.
+func (d *draft) init() engine.DatabaseInit {
+	db := d.seen.Database
+	out := engine.DatabaseInit{Name: db.Spec.Bootstrap.Database, Owner: ownerName(db)}
+	if out.Name == "" {
+		out.Name = "app"
+	}
+	if !bootstrapped(db) {
+		out.SQL = d.seen.Secrets.SQL
+	}
+	return out
+}
+
+// roles are labelled for people and for the Service of replicas. A silent instance keeps its label: it may well serve.
+func (d *draft) roles() bool {
+	d.Roles = map[string]v1.Role{}
+	for name, pod := range d.seen.Pods {
+		if pod.DeletionTimestamp != nil || ordinalOf(d.seen.Database.Name, name) == 0 {
+			continue
+		}
+		role := roleOf(d.seen.report(name))
+		if role == v1.RoleUnknown {
+			role = v1.Role(pod.Labels[v1.LabelRole])
+		}
+		d.Roles[name] = role
+	}
+	return true
+}
+
+// filesHash names a configuration.
+func filesHash(files map[string]string) string {
+	h := sha256.New()
+	for _, name := range sortedKeys(files) {
+		fmt.Fprintf(h, "%s\x00%d\x00%s", name, len(files[name]), files[name])
+	}
+	return hex.EncodeToString(h.Sum(nil)[:6])
+}

@@ -1,0 +1,259 @@
+package database
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+)
+
+// handOverWindow is how long one attempt at a hand-over of the manager's own lasts before another is made.
+const handOverWindow = 2 * time.Minute
+
+// roll changes one instance at a time: by a new pod where its spec changed, else by a restart of its server. The engine says
+// which is next for the changes that it knows of; for the others the order is the same: broken ones, replicas, the leader.
+func (d *draft) roll() bool {
+	t := d.topology
+	if t.Reason != "" {
+		d.work(v1.ReasonChanging, "%s", t.Reason)
+	}
+	if d.busy() {
+		return true
+	}
+	switch {
+	case t.Restart != "" && d.outdated(t.Restart):
+		d.remove(t.Restart, "its pod's spec changed")
+	case t.Restart != "":
+		d.restart[t.Restart] = d.parametersToken(t.Restart)
+	case t.Switchover != "":
+		d.handOver("roll", t.Switchover)
+	default:
+		d.rollPods()
+	}
+	return true
+}
+
+// busy says that pods come or go already, so that nothing else may be taken down.
+func (d *draft) busy() bool {
+	if len(d.Pods) > 0 || len(d.Remove) > 0 {
+		return true
+	}
+	for _, pod := range d.seen.Pods {
+		if pod.DeletionTimestamp != nil {
+			return true
+		}
+	}
+	return slices.ContainsFunc(d.Instances, func(name string) bool { return !d.wants(name) })
+}
+
+func (d *draft) rollPods() {
+	var stale []string
+	for _, name := range slices.Backward(d.Wanted) { // the highest number first
+		if d.outdated(name) {
+			stale = append(stale, name)
+		}
+	}
+	if len(stale) == 0 {
+		return
+	}
+	for _, name := range stale {
+		if d.broken(name) && name != d.Leadership.Leader && d.unhealthyBeside(name) == "" || len(d.Wanted) == 1 {
+			d.remove(name, "its pod's spec changed")
+			return
+		}
+	}
+	if i := slices.IndexFunc(stale, func(name string) bool { return name != d.Leadership.Leader }); i >= 0 {
+		if other := d.unhealthyBeside(stale[i]); other != "" {
+			d.work(v1.ReasonChanging, "waiting for %s to become ready before %s is replaced", other, stale[i])
+			return
+		}
+		d.remove(stale[i], "its pod's spec changed")
+		return
+	}
+	leader := d.Leadership.Leader
+	if other := d.unhealthyBeside(leader); other != "" {
+		d.work(v1.ReasonChanging, "waiting for %s to become ready before the leadership of %s is handed over", other, leader)
+		return
+	}
+	if best := d.successor(); best != "" {
+		d.handOver("roll", best)
+		return
+	}
+	d.work(v1.ReasonChanging, "waiting for a replica that can take over from %s before it is replaced", leader)
+}
+
+// successor is the healthy replica that is least behind, the first by number among equals.
+func (d *draft) successor() string {
+	best, bestLag := "", int64(0)
+	for _, name := range d.Wanted {
+		if name == d.Leadership.Leader || !d.healthy(name) {
+			continue
+		}
+		lag := d.seen.report(name).LagBytes
+		if lag >= 0 && (best == "" || lag < bestLag) {
+			best, bestLag = name, lag
+		}
+	}
+	return best
+}
+
+// handOver asks the leader to hand over for a purpose of the manager's. The id and the expiry come from the time's window, so
+// that every pass of it publishes the same aim, and a failed attempt is made again only in the next.
+func (d *draft) handOver(purpose, target string) {
+	window := d.now.Truncate(handOverWindow)
+	id := fmt.Sprintf("%s-%s-%d", purpose, target, window.Unix())
+	d.LookAgain = soonest(d.LookAgain, window.Add(handOverWindow).Sub(d.now)+time.Second)
+	d.work(v1.ReasonChanging, "handing over from %s to %s", d.Leadership.Leader, target)
+	d.handover = &engine.Switchover{ID: id, Target: target, Expires: window.Add(handOverWindow).UnixMilli()}
+}
+
+// parametersToken changes with the configuration, so that a restart for a parameter that wants one is made once.
+func (d *draft) parametersToken(name string) string {
+	return "parameters-" + filesHash(d.engine.Files(d.database, d.seen.member(name, d.Leadership), d.members))
+}
+
+// restartRequest works through a request for a restart: replicas one by one, then the leader hands over and is the last.
+func (d *draft) restartRequest() bool {
+	r, go_ := d.open(kindRestart, d.seen.Database.Annotations[v1.AnnotationRestart])
+	if !go_ {
+		return true
+	}
+	targets := d.Wanted
+	if r.Target != "" {
+		if !d.wants(r.Target) {
+			d.say(r, v1.RequestFailed, "there is no instance "+r.Target)
+			return true
+		}
+		targets = []string{r.Target}
+	}
+	token := "request-" + r.ID
+	rest := slices.DeleteFunc(slices.Clone(targets), func(name string) bool {
+		report := d.seen.report(name)
+		return report != nil && report.RestartDone == token
+	})
+	begun := len(rest) < len(targets) || d.running(r)
+	switch {
+	case len(rest) == 0 && d.unhealthyBeside("") == "":
+		d.say(r, v1.RequestDone, "restarted "+listed(targets))
+		return true
+	case !begun && d.now.After(r.Expires):
+		d.say(r, v1.RequestExpired, "it was not begun in time")
+		return true
+	}
+	d.say(r, v1.RequestRunning, "")
+	if len(rest) == 0 || d.busy() || len(d.restart) > 0 || d.handover != nil {
+		d.work(v1.ReasonChanging, "waiting to go on with the restart %s", r.ID)
+		return true
+	}
+	d.restartNext(rest, token, len(targets) > 1)
+	return true
+}
+
+func (d *draft) restartNext(rest []string, token string, all bool) {
+	next := rest[len(rest)-1]
+	if i := slices.IndexFunc(rest, func(name string) bool { return name != d.Leadership.Leader }); i >= 0 {
+		next = rest[i]
+	}
+	// One that is down already may be the very reason for the request.
+	if other := d.unhealthyBeside(next); other != "" {
+		d.work(v1.ReasonChanging, "waiting for %s to become ready before %s is restarted", other, next)
+		return
+	}
+	if best := d.successor(); next == d.Leadership.Leader && all && best != "" {
+		d.handOver("restart", best)
+		return
+	}
+	d.restart[next] = token
+	d.work(v1.ReasonChanging, "restarting %s as requested", next)
+}
+
+// switchoverRequest hands a request to the leader and passes its answer on.
+func (d *draft) switchoverRequest() bool {
+	r, go_ := d.open(kindSwitchover, d.seen.Database.Annotations[v1.AnnotationSwitchover])
+	if !go_ {
+		return true
+	}
+	if answer, ok := d.agentsAnswer(r.ID); ok && answer.State != string(v1.RequestRunning) {
+		d.say(r, v1.RequestState(answer.State), answer.Message)
+		return true
+	}
+	leader := d.Leadership.Leader
+	switch {
+	case d.Leadership.Switchover == r.ID:
+		d.say(r, v1.RequestDone, leader+" leads")
+	case len(d.Wanted) < 2:
+		d.say(r, v1.RequestFailed, "there is no replica to hand over to")
+	case r.Target != "" && !d.wants(r.Target):
+		d.say(r, v1.RequestFailed, "there is no instance "+r.Target)
+	case r.Target != "" && r.Target == leader:
+		d.say(r, v1.RequestDone, leader+" leads")
+	case d.now.After(r.Expires.Add(grace(d.running(r)))):
+		d.say(r, v1.RequestExpired, "it was not carried out in time")
+	default:
+		d.say(r, v1.RequestRunning, "")
+		d.work(v1.ReasonChanging, "handing over from %s as requested", orUnknown(leader))
+		d.handover = &engine.Switchover{ID: r.ID, Target: r.Target, Expires: r.Expires.UnixMilli()}
+		d.LookAgain = soonest(d.LookAgain, r.Expires.Add(grace(d.running(r))).Sub(d.now)+time.Second)
+	}
+	return true
+}
+
+// grace is what a request that has begun gets after its expiry for its answer to arrive.
+func grace(begun bool) time.Duration {
+	if begun {
+		return 30 * time.Second
+	}
+	return 0
+}
+
+// open parses the annotation and says whether there is still something to do for it.
+func (d *draft) open(kind, raw string) (*request, bool) {
+	r := parseRequest(kind, raw)
+	if r == nil {
+		return nil, false
+	}
+	if old, ok := answered(d.seen.Database.Status.Requests, r.ID, kind); ok && finished(old) && r.Problem == "" {
+		return r, false
+	}
+	if r.Problem != "" {
+		d.say(r, v1.RequestFailed, r.Problem)
+		return r, false
+	}
+	return r, true
+}
+
+func (d *draft) say(r *request, state v1.RequestState, message string) {
+	d.Answers = append(d.Answers, r.answer(state, d.now, message))
+}
+
+func (d *draft) running(r *request) bool {
+	old, ok := answered(d.seen.Database.Status.Requests, r.ID, r.Kind)
+	return ok && old.State == v1.RequestRunning
+}
+
+// agentsAnswer is what any member says of a request; an end counts more than a beginning.
+func (d *draft) agentsAnswer(id string) (engine.Answer, bool) {
+	var found engine.Answer
+	ok := false
+	for _, name := range sortedKeys(d.seen.Heard) {
+		for _, a := range d.seen.Heard[name].Report.Requests {
+			if a.ID == id && (!ok || found.State == string(v1.RequestRunning)) {
+				found, ok = a, true
+			}
+		}
+	}
+	return found, ok
+}
+
+func listed(names []string) string {
+	out := ""
+	for i, name := range names {
+		if i > 0 {
+			out += ", "
+		}
+		out += name
+	}
+	return out
+}

@@ -1,0 +1,105 @@
+package database
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+)
+
+// Recorder sends events; it is the part of client-go's that is used.
+type Recorder interface {
+	AnnotatedEventf(regarding, related runtime.Object, annotations map[string]string, eventtype, reason, action, note string, args ...any)
+}
+
+// maxNote is what the API server takes.
+const maxNote = 1024
+
+// occurrence is one thing that changed.
+type occurrence struct{ Type, Reason, Action, Note string }
+
+// changes are what is worth an event between two statuses. It is pure: an event tells of a change, never of a state.
+func changes(before, now v1.DatabaseStatus) []occurrence {
+	var out []occurrence
+	add := func(kind, reason, action, note string) { out = append(out, occurrence{kind, reason, action, note}) }
+	if c, ok := changed(before, now, v1.ConditionStalled); ok && c.Status == metav1.ConditionTrue {
+		add(corev1.EventTypeWarning, c.Reason, "Wait", c.Message)
+	}
+	if c, ok := turned(before, now, v1.ConditionReady); ok {
+		switch {
+		case c.Status == metav1.ConditionTrue:
+			add(corev1.EventTypeNormal, c.Reason, "Serve", c.Message)
+		case meta.FindStatusCondition(before.Conditions, v1.ConditionReady) != nil:
+			add(corev1.EventTypeWarning, c.Reason, "Serve", c.Message)
+		}
+	}
+	if c, ok := turned(before, now, v1.ConditionDurable); ok && c.Status == metav1.ConditionFalse {
+		add(corev1.EventTypeWarning, c.Reason, "Replicate", c.Message)
+	}
+	for _, h := range newHandOvers(before, now) {
+		note := fmt.Sprintf("%s leads with epoch %d", h.To, h.Epoch)
+		if h.From != "" {
+			note = fmt.Sprintf("%s took over from %s with epoch %d in %d ms", h.To, h.From, h.Epoch, h.DurationMillis)
+		}
+		add(corev1.EventTypeNormal, "HandOver", "Lead", note+" ("+h.Cause+")")
+	}
+	for _, r := range now.Requests {
+		if old, ok := answered(before.Requests, r.ID, r.Kind); ok && old.State == r.State {
+			continue
+		}
+		kind := corev1.EventTypeNormal
+		if r.State == v1.RequestFailed || r.State == v1.RequestExpired {
+			kind = corev1.EventTypeWarning
+		}
+		note := fmt.Sprintf("request %s for a %s: %s", r.ID, r.Kind, r.State)
+		if r.Message != "" {
+			note += ": " + r.Message
+		}
+		add(kind, "Request"+string(r.State), "Answer", note)
+	}
+	if a, b := sizeOf(before), sizeOf(now); a != "" && b != "" && a != b {
+		add(corev1.EventTypeNormal, "Growing", "Grow", fmt.Sprintf("data volumes grow from %s to %s", a, b))
+	}
+	return out
+}
+
+func sizeOf(s v1.DatabaseStatus) string {
+	if s.Effective == nil || s.Effective.StorageSize == nil {
+		return ""
+	}
+	return s.Effective.StorageSize.String()
+}
+
+// changed says whether a condition's status or reason is another one now; turned looks at its status alone.
+func changed(before, now v1.DatabaseStatus, kind string) (metav1.Condition, bool) {
+	a, b := meta.FindStatusCondition(before.Conditions, kind), meta.FindStatusCondition(now.Conditions, kind)
+	if b == nil {
+		return metav1.Condition{}, false
+	}
+	return *b, a == nil || a.Status != b.Status || a.Reason != b.Reason
+}
+
+func turned(before, now v1.DatabaseStatus, kind string) (metav1.Condition, bool) {
+	a, b := meta.FindStatusCondition(before.Conditions, kind), meta.FindStatusCondition(now.Conditions, kind)
+	if b == nil {
+		return metav1.Condition{}, false
+	}
+	return *b, a == nil || a.Status != b.Status
+}
+
+// tell sends what changed, under the pass's operation.
+func (r *Reconciler) tell(ctx context.Context, d *v1.Database, all []occurrence) {
+	marks := map[string]string{v1.AnnotationOperation: operation(ctx)}
+	for _, o := range all {
+		note := o.Note
+		if len(note) > maxNote {
+			note = note[:maxNote-3] + "..."
+		}
+		r.events.AnnotatedEventf(d, nil, marks, o.Type, o.Reason, o.Action, "%s", note)
+	}
+}

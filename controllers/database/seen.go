@@ -1,0 +1,173 @@
+package database
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/desired"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+)
+
+// Seen is everything that one pass knows. It is read once and never changed.
+type Seen struct {
+	// Database as it was read; nil if there is none.
+	Database *v1.Database
+	// Pods and Claims that carry the Database's name, by their own.
+	Pods   map[string]*corev1.Pod
+	Claims map[string]*corev1.PersistentVolumeClaim
+	// Lease of the Database; nil if there is none.
+	Lease *coordinationv1.Lease
+	// Heard are the agents' newest reports; a silent one is absent.
+	Heard map[string]Heard
+	// Zones by the name of the node, as far as they are known.
+	Zones map[string]string
+	// Secrets as they were last read.
+	Secrets Secrets
+	// Asked are the restarts that were last published, by instance: one that is not done yet stays asked for.
+	Asked map[string]string
+}
+
+// Leadership is who leads, by the newest word of the Lease and of the members.
+type Leadership struct {
+	Epoch  int64    `json:"epoch"`
+	Leader string   `json:"leader"`
+	Voters []string `json:"voters"`
+	// Switchover is the id of the last one that was carried out.
+	Switchover string `json:"switchover"`
+}
+
+// leadership reads the Lease's record. A member that says that it leads by a later epoch is ahead of this manager's cache.
+func (s Seen) leadership() Leadership {
+	var l Leadership
+	if s.Lease != nil {
+		// The record is the agents' own; what cannot be read is as good as none, and the members still say who leads.
+		if err := json.Unmarshal([]byte(s.Lease.Annotations[v1.AnnotationLeadership]), &l); err != nil {
+			l = Leadership{}
+		}
+	}
+	for _, name := range sortedKeys(s.Heard) {
+		r := s.Heard[name].Report
+		if r.Leading && r.Epoch > l.Epoch {
+			l = Leadership{Epoch: r.Epoch, Leader: name, Voters: r.Voters, Switchover: l.Switchover}
+		}
+	}
+	slices.Sort(l.Voters)
+	return l
+}
+
+func (l Leadership) votes(name string) bool { return slices.Contains(l.Voters, name) }
+
+// key of the Database.
+func (s Seen) key() types.NamespacedName {
+	return types.NamespacedName{Namespace: s.Database.Namespace, Name: s.Database.Name}
+}
+
+// report of an instance; nil while it is silent.
+func (s Seen) report(name string) *engine.Report {
+	heard, ok := s.Heard[name]
+	if !ok {
+		return nil
+	}
+	r := heard.Report
+	return &r
+}
+
+// member is one instance as the engine wants to see it.
+func (s Seen) member(name string, l Leadership) engine.Member {
+	m := engine.Member{
+		Name: name, Ordinal: ordinalOf(s.Database.Name, name), Address: address(s.Database, name),
+		Leader: l.Leader == name, Voter: l.votes(name), Report: s.report(name),
+	}
+	if pod := s.Pods[name]; pod != nil {
+		m.Node, m.Zone, m.Image = pod.Spec.NodeName, s.Zones[pod.Spec.NodeName], databaseImage(pod)
+	}
+	return m
+}
+
+// address of an instance for its peers.
+func address(d *v1.Database, instance string) string {
+	return instance + "." + desired.MembersServiceName(d.Name) + "." + d.Namespace + ".svc"
+}
+
+func databaseImage(pod *corev1.Pod) string {
+	for _, c := range pod.Spec.Containers {
+		if c.Name == databaseContainer {
+			return c.Image
+		}
+	}
+	return ""
+}
+
+// databaseContainer is the name of the container that runs the server.
+const databaseContainer = "database"
+
+// ordinalOf is the number in an instance's name, 0 if it is no instance of the Database.
+func ordinalOf(database, instance string) int32 {
+	text, ok := strings.CutPrefix(instance, database+"-")
+	if !ok || text == "" || text[0] == '0' || text[0] == '+' {
+		return 0
+	}
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || n < 1 {
+		return 0
+	}
+	return int32(n)
+}
+
+// byOrdinal sorts instances by their number.
+func byOrdinal(database string, names []string) []string {
+	out := slices.Clone(names)
+	slices.SortFunc(out, func(a, b string) int { return cmp.Compare(ordinalOf(database, a), ordinalOf(database, b)) })
+	return slices.Compact(out)
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// podReady is the kubelet's word.
+func podReady(pod *corev1.Pod) bool {
+	return podCondition(pod, corev1.PodReady).Status == corev1.ConditionTrue
+}
+
+func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) corev1.PodCondition {
+	if pod == nil {
+		return corev1.PodCondition{}
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return corev1.PodCondition{}
+}
+
+// going says that an object is being deleted.
+func going(o metav1.Object) bool { return o.GetDeletionTimestamp() != nil }
+
+// soonest is the shorter of two waits, where 0 is none.
+func soonest(a, b time.Duration) time.Duration {
+	switch {
+	case a <= 0:
+		return b
+	case b <= 0:
+		return a
+	default:
+		return min(a, b)
+	}
+}

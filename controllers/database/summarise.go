@@ -1,0 +1,279 @@
+package database
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/desired"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+)
+
+// maxHandOvers is how many changes of the leader status keeps.
+const maxHandOvers = 10
+
+// summarise tells how things are: the new status, from the old one and what this pass saw, planned and did. It is pure.
+func summarise(s Seen, p Plan, acted Acted, now time.Time) v1.DatabaseStatus {
+	d := s.Database
+	status := *d.Status.DeepCopy()
+	status.ObservedGeneration = d.Generation
+	status.Selector = labels.SelectorFromSet(desired.Selector(d.Name)).String()
+	if p.Leadership.Epoch >= status.Epoch && p.Leadership.Epoch > 0 {
+		status.Epoch, status.Leader, status.Voters = p.Leadership.Epoch, p.Leadership.Leader, p.Leadership.Voters
+	}
+	status.Instances = instances(s, p)
+	status.Replicas, status.ReadyReplicas = 0, 0
+	for _, i := range status.Instances {
+		if s.Pods[i.Name] != nil {
+			status.Replicas++
+		}
+		if i.Ready {
+			status.ReadyReplicas++
+		}
+	}
+	status.Ready = fmt.Sprintf("%d/%d", status.ReadyReplicas, replicas(d))
+	if leader := s.report(p.Leadership.Leader); leader != nil && leader.Role == engine.Primary && leader.Ready && leader.Version != "" {
+		status.Version = leader.Version
+	}
+	if p.Effective.Image != "" {
+		effective := p.Effective
+		status.Effective = &effective
+	}
+	if expiries := acted.Expiries; len(expiries) > 0 {
+		status.Certificates = nil
+		for _, name := range sortedKeys(expiries) {
+			status.Certificates = append(status.Certificates, v1.CertificateStatus{Name: name, NotAfter: metav1.NewTime(expiries[name].UTC().Truncate(time.Second))})
+		}
+	}
+	status.Requests = withAnswers(status.Requests, p.Answers)
+	status.HandOvers = handOvers(status.HandOvers, s)
+	status.Phase = phase(s, p, status)
+	for _, c := range conditions(s, p, acted, status) {
+		c.ObservedGeneration = d.Generation
+		c.LastTransitionTime = metav1.NewTime(now.UTC().Truncate(time.Second))
+		meta.SetStatusCondition(&status.Conditions, c)
+	}
+	return status
+}
+
+func instances(s Seen, p Plan) []v1.InstanceStatus {
+	names := byOrdinal(s.Database.Name, append(slices.Clone(p.Instances), p.Wanted...))
+	out := make([]v1.InstanceStatus, 0, len(names))
+	for _, name := range names {
+		if s.Pods[name] == nil && !slices.Contains(p.Instances, name) && p.Leadership.Epoch == 0 && ordinalOf(s.Database.Name, name) != 1 {
+			continue // not begun yet
+		}
+		out = append(out, instance(s, p, name))
+	}
+	return out
+}
+
+func instance(s Seen, p Plan, name string) v1.InstanceStatus {
+	pod, r := s.Pods[name], s.report(name)
+	i := v1.InstanceStatus{Name: name, Role: roleOf(r), Voter: p.Leadership.votes(name)}
+	if pod != nil {
+		i.Node, i.Zone = pod.Spec.NodeName, s.Zones[pod.Spec.NodeName]
+	}
+	switch {
+	case r != nil:
+		i.State, i.Ready, i.Version, i.Position = r.State, r.Ready, r.Version, r.Position.Text
+		i.RestartPending = len(r.RestartPending) > 0
+		if r.LagBytes >= 0 {
+			lag := r.LagBytes
+			i.LagBytes = &lag
+		}
+		i.Message = r.Problem
+	case pod == nil:
+		i.State, i.Message = "stopped", "it has no pod"
+	case podReady(pod):
+		// The kubelet reaches it though the manager does not.
+		i.State, i.Ready, i.Message = "silent", true, "the kubelet finds it ready, but the manager does not reach its agent on port 7470; check the network policies"
+	default:
+		i.State, i.Message = "starting", waitsFor(s, name)
+	}
+	return i
+}
+
+// waitsFor says why a pod does not run yet, in the words of whom it waits for.
+func waitsFor(s Seen, name string) string {
+	pod := s.Pods[name]
+	if pod.DeletionTimestamp != nil {
+		return "its old pod is ending"
+	}
+	if c := podCondition(pod, corev1.PodScheduled); c.Status == corev1.ConditionFalse {
+		return c.Message
+	}
+	if image, message, bad := imageProblem(pod); bad {
+		return fmt.Sprintf("image %s cannot be pulled: %s", image, message)
+	}
+	return ""
+}
+
+// handOvers adds what the leaders report to what is known, newest first.
+func handOvers(known []v1.HandOver, s Seen) []v1.HandOver {
+	out := slices.Clone(known)
+	for _, name := range sortedKeys(s.Heard) {
+		h := s.Heard[name].Report.HandOver
+		if h == nil || h.Promoted == 0 || slices.ContainsFunc(out, func(o v1.HandOver) bool { return o.Epoch == h.Epoch }) {
+			continue
+		}
+		out = append(out, v1.HandOver{
+			Epoch: h.Epoch, From: h.From, To: name, Cause: h.Cause,
+			At: metav1.NewTime(time.UnixMilli(h.Promoted).UTC().Truncate(time.Second)), DurationMillis: took(h),
+		})
+	}
+	slices.SortFunc(out, func(a, b v1.HandOver) int { return int(b.Epoch - a.Epoch) })
+	return out[:min(len(out), maxHandOvers)]
+}
+
+// took is from the first sign that the old leader was going to the first write that clients could make.
+func took(h *engine.HandOver) int64 {
+	end := max(h.Promoted, h.Routed)
+	for _, begin := range []int64{h.Seen, h.Released, h.Elected} {
+		if begin > 0 && begin <= end {
+			return end - begin
+		}
+	}
+	return 0
+}
+
+// serves says that a primary takes writes, by its own word.
+func serves(s Seen, p Plan) bool {
+	leader := s.report(p.Leadership.Leader)
+	return leader != nil && leader.Role == engine.Primary && leader.Ready
+}
+
+func phase(s Seen, p Plan, status v1.DatabaseStatus) v1.Phase {
+	d := s.Database
+	all := allReady(s, p, status)
+	switch {
+	case d.DeletionTimestamp != nil:
+		return v1.PhaseDeleting
+	case d.Spec.Maintenance.Hibernated && len(s.Pods) == 0 && !d.Spec.Maintenance.Paused:
+		return v1.PhaseHibernated
+	case len(s.Pods) == 0 && p.Leadership.Epoch == 0 && status.Epoch == 0 && p.Stalled != nil:
+		return v1.PhasePending
+	case status.Epoch == 0 || status.Version == "":
+		return v1.PhaseCreating
+	case !serves(s, p):
+		return v1.PhaseDown
+	case (!all || p.Working != nil) && (d.Status.Phase == v1.PhaseCreating || d.Status.Phase == v1.PhasePending || d.Status.Phase == ""):
+		return v1.PhaseCreating
+	case p.Working != nil:
+		return v1.PhaseChanging
+	case !all:
+		return v1.PhaseDegraded
+	default:
+		return v1.PhaseRunning
+	}
+}
+
+// allReady says that a primary serves and every instance that was asked for is ready, fenced ones apart: those are down because
+// someone asked for that, too, but they are not ready.
+func allReady(s Seen, p Plan, status v1.DatabaseStatus) bool {
+	if !serves(s, p) {
+		return false
+	}
+	ready := map[string]bool{}
+	for _, i := range status.Instances {
+		ready[i.Name] = i.Ready
+	}
+	for _, name := range p.Wanted {
+		if !ready[name] {
+			return false
+		}
+	}
+	return len(p.Wanted) == int(replicas(s.Database))
+}
+
+func conditions(s Seen, p Plan, acted Acted, status v1.DatabaseStatus) []metav1.Condition {
+	return []metav1.Condition{ready(s, p, status), reconciling(s, p, acted), stalled(p, acted), durable(s, p)}
+}
+
+func condition(kind string, yes bool, reason, message string) metav1.Condition {
+	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+	if yes {
+		c.Status = metav1.ConditionTrue
+	}
+	return c
+}
+
+func ready(s Seen, p Plan, status v1.DatabaseStatus) metav1.Condition {
+	is := func(yes bool, reason, message string) metav1.Condition {
+		return condition(v1.ConditionReady, yes, reason, message)
+	}
+	switch {
+	case allReady(s, p, status):
+		return is(true, v1.ReasonAllReady, fmt.Sprintf("%s leads, and %s instances are ready", status.Leader, status.Ready))
+	case s.Database.Spec.Maintenance.Hibernated:
+		return is(false, v1.ReasonHibernated, "the instances are stopped; set spec.maintenance.hibernated to false to start them again")
+	case status.Phase == v1.PhaseCreating || status.Phase == v1.PhasePending:
+		return is(false, v1.ReasonCreating, fmt.Sprintf("%s instances are ready", status.Ready))
+	case !serves(s, p):
+		return is(false, v1.ReasonNoPrimary, "no instance takes writes; status.instances shows what each waits for")
+	default:
+		return is(false, v1.ReasonInstancesNotReady, fmt.Sprintf("%s instances are ready: waiting for %s", status.Ready, listed(notReady(p, status))))
+	}
+}
+
+func notReady(p Plan, status v1.DatabaseStatus) []string {
+	var out []string
+	for _, name := range p.Wanted {
+		if !slices.ContainsFunc(status.Instances, func(i v1.InstanceStatus) bool { return i.Name == name && i.Ready }) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func reconciling(s Seen, p Plan, acted Acted) metav1.Condition {
+	is := func(yes bool, reason, message string) metav1.Condition {
+		return condition(v1.ConditionReconciling, yes, reason, message)
+	}
+	switch {
+	case s.Database.Spec.Maintenance.Paused:
+		return is(false, v1.ReasonPaused, "the operator changes nothing; set spec.maintenance.paused to false to let it act again")
+	case acted.Foreign == nil && acted.Err != nil:
+		return is(true, v1.ReasonChanging, "trying again: "+acted.Err.Error())
+	case p.Working != nil:
+		return is(true, p.Working.Reason, p.Working.Message)
+	case s.Database.Spec.Maintenance.Hibernated:
+		return is(false, v1.ReasonHibernated, "the instances are stopped and the volumes are kept")
+	default:
+		return is(false, v1.ReasonSettled, "nothing is to do")
+	}
+}
+
+func stalled(p Plan, acted Acted) metav1.Condition {
+	switch {
+	case p.Stalled != nil:
+		return condition(v1.ConditionStalled, true, p.Stalled.Reason, p.Stalled.Message)
+	case acted.Foreign != nil:
+		return condition(v1.ConditionStalled, true, v1.ReasonSecretConflict, acted.Foreign.Error()+"; delete it, or choose another name for the Database")
+	default:
+		return condition(v1.ConditionStalled, false, v1.ReasonSettled, "nothing waits for a person")
+	}
+}
+
+func durable(s Seen, p Plan) metav1.Condition {
+	leader := s.report(p.Leadership.Leader)
+	mode := synchronous(s.Database)
+	switch {
+	case leader == nil || leader.Role != engine.Primary:
+		return metav1.Condition{Type: v1.ConditionDurable, Status: metav1.ConditionUnknown, Reason: v1.ReasonNoPrimary, Message: "no primary says how its writes are held"}
+	case mode == v1.SynchronousOff:
+		return condition(v1.ConditionDurable, true, v1.ReasonAsynchronous, "writes wait for no replica, as asked: the newest can be lost with the primary")
+	case leader.InSync >= leader.SyncWanted && leader.SyncWanted > 0:
+		return condition(v1.ConditionDurable, true, v1.ReasonMajority, fmt.Sprintf("%d replicas are in step, and each write waits for %d", leader.InSync, leader.SyncWanted))
+	case mode == v1.SynchronousPreferred:
+		return condition(v1.ConditionDurable, false, v1.ReasonNoMajority, "too few replicas are in step: writes go on and are held by fewer members")
+	default:
+		return condition(v1.ConditionDurable, false, v1.ReasonNoMajority, "too few replicas are in step: writes wait for one that is")
+	}
+}

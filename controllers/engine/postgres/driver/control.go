@@ -1,0 +1,280 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+)
+
+// control is what the data directory's control file says.
+type control struct {
+	system   string
+	state    string
+	redo     lsn
+	timeline uint32
+	segment  lsn
+	minEnd   lsn
+	minTL    uint32
+}
+
+// readControl by pg_controldata, which knows the layout of its own release.
+func (d *Driver) readControl(ctx context.Context) (control, error) {
+	out, err := d.run(ctx, nil, "pg_controldata", "-D", d.data())
+	if err != nil {
+		return control{}, fmt.Errorf("read the control file: %w", err)
+	}
+	return parseControl(out)
+}
+
+func parseControl(text string) (control, error) {
+	fields := map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(line, ":"); ok {
+			fields[name] = strings.TrimSpace(value)
+		}
+	}
+	c := control{system: fields["Database system identifier"], state: fields["Database cluster state"]}
+	var problems []error
+	position := func(name string, into *lsn) {
+		v, err := parseLSN(fields[name])
+		*into = v
+		problems = append(problems, err)
+	}
+	number := func(name string) uint64 {
+		v, err := strconv.ParseUint(fields[name], 10, 64)
+		problems = append(problems, err)
+		return v
+	}
+	position("Latest checkpoint's REDO location", &c.redo)
+	position("Minimum recovery ending location", &c.minEnd)
+	c.timeline = uint32(number("Latest checkpoint's TimeLineID"))
+	c.minTL = uint32(number("Min recovery ending loc's timeline"))
+	c.segment = lsn(number("Bytes per WAL segment"))
+	if err := errors.Join(problems...); err != nil || c.system == "" || c.segment == 0 {
+		return control{}, fmt.Errorf("pg_controldata says something else than expected: %w", errors.Join(err, errors.New("no system identifier or segment size")))
+	}
+	return c, nil
+}
+
+// localPlace finds where the log of a stopped server ends: after its last valid record.
+func (d *Driver) localPlace(ctx context.Context) (place, error) {
+	c, err := d.readControl(ctx)
+	if err != nil {
+		return place{}, err
+	}
+	timeline, start, err := d.newestTimeline(c)
+	if err != nil {
+		return place{}, err
+	}
+	end, err := d.logEnd(ctx, c, timeline, start)
+	if err != nil {
+		return place{}, err
+	}
+	return place{system: c.system, timeline: timeline, end: end}, nil
+}
+
+// newestTimeline of the log on disk, and where to read it from. The control file lags: a replica that followed onto a new timeline
+// has its last restart point on the old one.
+func (d *Driver) newestTimeline(c control) (uint32, lsn, error) {
+	entries, err := os.ReadDir(filepath.Join(d.data(), "pg_wal"))
+	if err != nil {
+		return 0, 0, fmt.Errorf("read the log's directory: %w", err)
+	}
+	best, start := c.timeline, c.redo
+	seen := map[uint32]bool{}
+	for _, e := range entries {
+		timeline, ok := segmentTimeline(e.Name())
+		if !ok || timeline <= best || seen[timeline] {
+			continue
+		}
+		seen[timeline] = true
+		raw, err := os.ReadFile(d.historyFile(timeline))
+		if err != nil {
+			continue // a segment without history was laid out ahead, or its history never came: it is not this server's
+		}
+		history, err := parseHistory(string(raw))
+		if err != nil {
+			return 0, 0, fmt.Errorf("timeline %d: %w", timeline, err)
+		}
+		for _, f := range history {
+			if f.timeline == c.timeline && c.redo <= f.end {
+				best, start = timeline, max(c.redo, begin(history))
+			}
+		}
+	}
+	return best, start, nil
+}
+
+func (d *Driver) historyFile(timeline uint32) string {
+	return filepath.Join(d.data(), "pg_wal", fmt.Sprintf("%08X.history", timeline))
+}
+
+func segmentTimeline(name string) (uint32, bool) {
+	if len(name) != 24 {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(name[:8], 16, 32)
+	return uint32(n), err == nil
+}
+
+// logEnd reads the log twice: quietly, to learn about where it ends, then the last segment with its records, to learn it exactly.
+func (d *Driver) logEnd(ctx context.Context, c control, timeline uint32, start lsn) (lsn, error) {
+	// Told where the files end, pg_waldump does not wait five seconds for the next one, as it does for a server that runs.
+	bound := d.filesEnd(timeline, start, c.segment)
+	if bound <= start {
+		return 0, fmt.Errorf("timeline %d at %s: %w", timeline, start, errNoLog)
+	}
+	dump := func(from lsn, more ...string) (string, error) {
+		args := append([]string{"-p", filepath.Join(d.data(), "pg_wal"), "-t", fmt.Sprint(timeline), "-s", from.String(), "-e", bound.String()}, more...)
+		out, err := d.run(ctx, nil, "pg_waldump", args...)
+		if ctx.Err() != nil {
+			return "", fmt.Errorf("find the end of the log: %w", ctx.Err())
+		}
+		// The end of the log is an error to pg_waldump: what it says counts.
+		if err != nil {
+			return out + "\n" + err.Error(), nil
+		}
+		return out, nil
+	}
+	said, err := dump(start, "-q")
+	if err != nil {
+		return 0, err
+	}
+	last := start
+	if m := recordAt().FindStringSubmatch(said); m != nil {
+		if last, err = parseLSN(m[1]); err != nil {
+			return 0, err
+		}
+	} else {
+		last = max(start, bound-c.segment)
+	}
+	from := max(start, last-last%c.segment)
+	if said, err = dump(from); err != nil {
+		return 0, err
+	}
+	end, ok, err := lastRecordEnd(said, c.segment)
+	if err != nil {
+		return 0, err
+	}
+	if ok {
+		return max(end, start), nil
+	}
+	if timeline == c.timeline {
+		return 0, fmt.Errorf("timeline %d at %s: %w", timeline, start, errNoLog) // the checkpoint itself is a record
+	}
+	return max(last, start), nil
+}
+
+// errNoLog says that the log that the last checkpoint needs is not there or not readable.
+var errNoLog = errors.New("the log since the last checkpoint is missing or damaged")
+
+func recordAt() *regexp.Regexp { return regexp.MustCompile(`WAL record at ([0-9A-F]+/[0-9A-F]+)`) }
+
+// filesEnd is where the files that follow on from a position end.
+func (d *Driver) filesEnd(timeline uint32, from, size lsn) lsn {
+	n := uint64(from / size)
+	perID := uint64(1) << 32 / uint64(size)
+	for exists(filepath.Join(d.data(), "pg_wal", fmt.Sprintf("%08X%08X%08X", timeline, n/perID, n%perID))) {
+		n++
+	}
+	return lsn(n) * size
+}
+
+// lastRecordEnd of pg_waldump's output.
+func lastRecordEnd(text string, segment lsn) (lsn, bool, error) {
+	record := regexp.MustCompile(`^rmgr: (\S+)\s+len \(rec/tot\):\s*\d+/\s*(\d+), tx:\s*\d+, lsn: ([0-9A-F]+/[0-9A-F]+), prev [0-9A-F]+/[0-9A-F]+, desc: (\S+)`)
+	var end lsn
+	found := false
+	for line := range strings.Lines(text) {
+		m := record.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		length, err1 := strconv.ParseUint(m[2], 10, 32)
+		at, err2 := parseLSN(m[3])
+		if err := errors.Join(err1, err2); err != nil {
+			return 0, false, fmt.Errorf("read pg_waldump's line %q: %w", strings.TrimSpace(line), err)
+		}
+		end, found = recordEnd(at, length, segment), true
+		if m[1] == "XLOG" && strings.HasPrefix(m[4], "SWITCH") {
+			end = (end + segment - 1) / segment * segment
+		}
+	}
+	return end, found, nil
+}
+
+const (
+	walPage     = 8192
+	shortHeader = 24
+	longHeader  = 40 // of a segment's first page
+)
+
+// recordEnd is where the record after one of that length begins: records go on over pages, each of which has a header, and end at
+// a multiple of eight.
+func recordEnd(at lsn, length uint64, segment lsn) lsn {
+	left := lsn(length)
+	for {
+		room := walPage - at%walPage
+		if left <= room {
+			return (at + left + 7) &^ 7
+		}
+		left -= room
+		at += room
+		if at%segment == 0 {
+			at += longHeader
+			continue
+		}
+		at += shortHeader
+	}
+}
+
+// lookup is one search for the end of a stopped server's log. It goes on when the one who asked has gone: gigabytes of log take
+// longer to read than a report may take, and the next one finds it done.
+type lookup struct {
+	done chan struct{}
+	at   engine.Position
+	err  error
+}
+
+// offlinePosition of a stopped server, looked up once until the server runs again.
+func (d *Driver) offlinePosition(ctx context.Context) (engine.Position, error) {
+	d.state.Lock()
+	l := d.offline
+	if l == nil {
+		l = &lookup{done: make(chan struct{})}
+		d.offline = l
+		d.background.Go(func() {
+			defer close(l.done)
+			p, err := d.localPlace(d.alive)
+			l.at, l.err = position(uint64(p.timeline), p.end), err
+		})
+	}
+	d.state.Unlock()
+	select {
+	case <-ctx.Done():
+		return engine.Position{}, fmt.Errorf("find the end of the log: %w", ctx.Err())
+	case <-l.done:
+	}
+	if l.err != nil {
+		d.forgetOffline()
+		return engine.Position{}, l.err
+	}
+	return l.at, nil
+}
+
+func (d *Driver) forgetOffline() {
+	d.state.Lock()
+	defer d.state.Unlock()
+	d.offline = nil
+}
+
+func position(timeline uint64, at lsn) engine.Position {
+	return engine.Position{Timeline: timeline, Bytes: uint64(at), Text: at.String()}
+}

@@ -1,0 +1,119 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+)
+
+const promoteTimeout = 60 * time.Second
+
+// promote ends recovery on the reserved timeline.
+func (d *Driver) promote(ctx context.Context, c *pgx.Conn, r engine.Role) error {
+	ctx, done := context.WithTimeout(ctx, promoteTimeout)
+	defer done()
+	if err := d.reserve(ctx, c, r.Timeline); err != nil {
+		return err
+	}
+	if _, err := c.Exec(ctx, "SELECT pg_promote(wait => false)"); err != nil {
+		return fmt.Errorf("promote: %w", err)
+	}
+	for {
+		still, err := one[bool](ctx, c, "SELECT pg_is_in_recovery()")
+		if err != nil {
+			return fmt.Errorf("promote: %w", err)
+		}
+		if !still {
+			break
+		}
+		if err := pause(ctx, 2*time.Millisecond); err != nil {
+			return fmt.Errorf("promote: the server is still in recovery: %w", err)
+		}
+	}
+	d.checkpointSoon()
+	timeline, err := one[int64](ctx, c, primaryTimeline)
+	if err != nil {
+		return fmt.Errorf("promote: %w", err)
+	}
+	if r.Timeline > 0 && uint64(timeline) != r.Timeline {
+		return fmt.Errorf("promote: the server is on timeline %d, and %d was reserved", timeline, r.Timeline)
+	}
+	d.log.Info("promoted", "epoch", r.Epoch, "timeline", timeline)
+	return nil
+}
+
+// primaryTimeline of the running primary: the file name of the log's present segment begins with it.
+const primaryTimeline = "SELECT ('x' || lpad(substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), 16, '0'))::bit(64)::int8"
+
+// replicaTimeline that is being received, or the newest that was.
+const replicaTimeline = "SELECT coalesce((SELECT received_tli FROM pg_stat_wal_receiver), 0)::int8, (SELECT greatest(timeline_id, min_recovery_end_timeline) FROM pg_control_checkpoint(), pg_control_recovery())::int8"
+
+// reserve makes the server take exactly that timeline: it takes the first after its own that has no history file. The files put in
+// the way say that they are nobody's descendants, so that no replica follows them; they must stay, because replicas ask for the
+// history of every number up to their primary's.
+func (d *Driver) reserve(ctx context.Context, c *pgx.Conn, want uint64) error {
+	if want == 0 {
+		return nil
+	}
+	var received, own int64
+	if err := c.QueryRow(ctx, replicaTimeline).Scan(&received, &own); err != nil {
+		return fmt.Errorf("promote: %w", err)
+	}
+	now := uint64(max(received, own))
+	if want <= now {
+		return fmt.Errorf("promote: timeline %d was reserved, and this member is on %d already", want, now)
+	}
+	if want-now > maxForks || want > 0xFFFFFFFF {
+		return fmt.Errorf("promote: timeline %d is too far from this member's %d", want, now)
+	}
+	if exists(d.historyFile(uint32(want))) {
+		return fmt.Errorf("promote: timeline %d was reserved, and its history exists already", want)
+	}
+	for n := now + 1; n < want; n++ {
+		_, err := os.Stat(d.historyFile(uint32(n)))
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("promote: %w", err)
+		}
+		if err := d.write(d.historyFile(uint32(n)), []byte("# Never used: another timeline was reserved by Plimsoll.\n"), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkpointSoon makes the first checkpoint of a new timeline at once, beside everything else: until then an old primary cannot
+// rewind to this one, and a crash repeats all since the last restart point.
+func (d *Driver) checkpointSoon() {
+	d.background.Go(func() {
+		ctx, done := context.WithTimeout(d.alive, 10*time.Minute)
+		defer done()
+		if err := d.Checkpoint(ctx); err != nil && d.alive.Err() == nil {
+			d.log.Warn("checkpoint after promotion failed", "error", err.Error())
+		}
+	})
+}
+
+// Checkpoint writes out what is dirty, so that a stop soon after is quick. Call it before Quiesce: it may take minutes.
+func (d *Driver) Checkpoint(ctx context.Context) error {
+	c, err := d.admin(ctx)
+	if err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	defer closeConn(c)
+	if _, err := c.Exec(ctx, "SET statement_timeout = 0"); err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	if _, err := c.Exec(ctx, "CHECKPOINT"); err != nil {
+		return fmt.Errorf("checkpoint: %w", err)
+	}
+	return nil
+}

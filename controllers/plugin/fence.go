@@ -1,0 +1,84 @@
+package plugin
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+)
+
+// everyInstance fences all.
+const everyInstance = "*"
+
+func newFence(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "fence DATABASE INSTANCE...",
+		Short: `Stop the server of instances, keep their pods and volumes; "*" for all`,
+		Args:  cobra.MinimumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.fence(cmd, args, func(now, named []string) []string { return append(now, named...) })
+		},
+	}
+}
+
+func newUnfence(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "unfence DATABASE INSTANCE...",
+		Short: `Let fenced instances start again; "*" for all`,
+		Args:  cobra.MinimumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.fence(cmd, args, func(now, named []string) []string {
+				if slices.Contains(named, everyInstance) {
+					return nil
+				}
+				return slices.DeleteFunc(now, func(n string) bool { return slices.Contains(named, n) })
+			})
+		},
+	}
+}
+
+func (s *session) fence(cmd *cobra.Command, args []string, change func(now, named []string) []string) error {
+	k, err := s.connect()
+	if err != nil {
+		return err
+	}
+	d, err := k.database(cmd.Context(), args[0])
+	if err != nil {
+		return err
+	}
+	named := args[1:]
+	for _, n := range named {
+		if n == everyInstance {
+			continue
+		}
+		if err := instance(d, n); err != nil {
+			return err
+		}
+	}
+	fenced := change(Fenced(d.Annotations[v1.AnnotationFence]), slices.Clone(named))
+	slices.Sort(fenced)
+	fenced = slices.Compact(fenced)
+	if err := k.annotate(cmd.Context(), d, v1.AnnotationFence, strings.Join(fenced, ",")); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(s.Streams.Out, "fenced in %s: %s\n", d.Name, or(strings.Join(fenced, " "), "none"))
+	if err != nil || len(d.Spec.Maintenance.Fenced) == 0 {
+		return err
+	}
+	_, err = fmt.Fprintf(s.Streams.Out, "spec.maintenance.fenced fences as well: %s (this command does not change the spec)\n", strings.Join(d.Spec.Maintenance.Fenced, " "))
+	return err
+}
+
+// Fenced are the instances that the value of the fence annotation lists.
+func Fenced(annotation string) []string {
+	var names []string
+	for _, n := range strings.Split(annotation, ",") {
+		if n = strings.TrimSpace(n); n != "" {
+			names = append(names, n)
+		}
+	}
+	return names
+}

@@ -1,0 +1,74 @@
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+
+	"github.com/spf13/cobra"
+
+	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+)
+
+// container that the database runs in.
+const container = "database"
+
+func newPsql(s *session) *cobra.Command {
+	var on string
+	c := &cobra.Command{
+		Use:   "psql DATABASE [-- PSQL-ARGUMENT...]",
+		Short: "Open psql as superuser on the leader, or on another instance",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			k, err := s.connect()
+			if err != nil {
+				return err
+			}
+			d, err := k.database(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if d.Spec.Engine != v1.EnginePostgres {
+				return fmt.Errorf("database %s runs %s, which psql does not speak", d.Name, d.Spec.Engine)
+			}
+			target := or(on, d.Status.Leader)
+			if target == "" {
+				return fmt.Errorf("database %s has no leader now: name an instance with --instance, or see kubectl plimsoll status %s", d.Name, d.Name)
+			}
+			if err := instance(d, target); err != nil {
+				return err
+			}
+			return s.exec(cmd, k.namespace, target, append([]string{"psql", "--host=" + engine.RunDir, "--username=postgres"}, args[1:]...))
+		},
+	}
+	c.Flags().StringVar(&on, "instance", "", "the instance to connect to (default: the leader)")
+	return c
+}
+
+// exec runs a command in an instance's container with kubectl exec, which knows about terminals.
+func (s *session) exec(cmd *cobra.Command, namespace, pod string, command []string) error {
+	args := []string{"exec", "--namespace=" + namespace, "--container=" + container, "--stdin"}
+	if s.Streams.Terminal {
+		args = append(args, "--tty")
+	}
+	if s.loading.ExplicitPath != "" {
+		args = append(args, "--kubeconfig="+s.loading.ExplicitPath)
+	}
+	if s.overrides.CurrentContext != "" {
+		args = append(args, "--context="+s.overrides.CurrentContext)
+	}
+	run := exec.CommandContext(cmd.Context(), s.Kubectl, append(append(args, pod, "--"), command...)...)
+	run.Stdin, run.Stdout, run.Stderr = s.Streams.In, s.Streams.Out, s.Streams.Err
+	run.Cancel = func() error { return run.Process.Signal(os.Interrupt) }
+	err := run.Run()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		return fmt.Errorf("%s on %s ended with code %d", command[0], pod, exit.ExitCode())
+	case err != nil:
+		return fmt.Errorf("run %s: %w", s.Kubectl, err)
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func newVersion(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Show the versions of the plugin, the operator and the cluster",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := fmt.Fprintf(s.Streams.Out, "plugin    %s (%s)\n", s.Version, runtime.Version()); err != nil {
+				return err
+			}
+			k, err := s.connect()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), callTimeout)
+			defer cancel()
+			if _, err := fmt.Fprintf(s.Streams.Out, "operator  %s\n", k.operators(ctx)); err != nil {
+				return err
+			}
+			cluster, err := k.pods.Discovery().ServerVersion()
+			if err != nil {
+				return fmt.Errorf("ask the cluster for its version: %w", err)
+			}
+			_, err = fmt.Fprintf(s.Streams.Out, "cluster   %s\n", cluster.GitVersion)
+			return err
+		},
+	}
+}
+
+// operators are the versions of the operators that run, by their Deployments' label. Not everyone may look: that is an answer, too.
+func (c *cluster) operators(ctx context.Context) string {
+	found, err := c.pods.AppsV1().Deployments("").List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=plimsoll-operator", Limit: 8})
+	if err != nil {
+		return "unknown: " + err.Error()
+	}
+	var versions []string
+	for _, d := range found.Items {
+		versions = append(versions, fmt.Sprintf("%s (namespace %s)", or(d.Labels["app.kubernetes.io/version"], "unlabelled"), d.Namespace))
+	}
+	return or(strings.Join(versions, ", "), "none found")
+}

@@ -1,0 +1,168 @@
+package ssa
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+)
+
+// toApply is obj as an apply configuration: without what the zero values of Go's types would claim.
+func toApply(obj client.Object, kind schema.GroupVersionKind) (*unstructured.Unstructured, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return nil, fmt.Errorf("convert: %w", err)
+	}
+	u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(content)}
+	u.SetGroupVersionKind(kind)
+	dropNulls(u.Object)
+	delete(u.Object, "status")
+	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
+	if spec, ok := u.Object["spec"].(map[string]any); ok && len(spec) == 0 {
+		delete(u.Object, "spec")
+	}
+	return u, nil
+}
+
+// dropNulls removes fields that are null. An empty map or list stays: it can mean something ("podSelector: {}").
+func dropNulls(value any) {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, inner := range v {
+			if inner == nil {
+				delete(v, key)
+				continue
+			}
+			dropNulls(inner)
+		}
+	case []any:
+		for _, inner := range v {
+			dropNulls(inner)
+		}
+	}
+}
+
+// comparer compares a live object with what is to be applied, by the rules by which the API server would merge them. An
+// annotation with a hash of what was applied would miss it when a person changes a field; a look at the values alone would
+// miss a field that is no longer asked for. This sees both: the fields that managedFields records as ours must be exactly
+// those that we ask for, and have the values that we ask for.
+type comparer struct {
+	typed managedfields.TypeConverter
+}
+
+// has says whether an apply would change nothing. When in doubt it says no: an apply that changes nothing does no harm.
+func (c comparer) has(live client.Object, desired *unstructured.Unstructured) bool {
+	owned, ok := ownedFields(live, desired.GetAPIVersion())
+	if !ok {
+		return false
+	}
+	have, want, err := c.both(live, desired)
+	if err != nil {
+		return false
+	}
+	asked, err := want.ToFieldSet()
+	if err != nil || !asked.Difference(neverOwned()).Equals(owned) {
+		return false
+	}
+	difference, err := have.Compare(want)
+	return err == nil && difference.Added.Empty() && difference.Modified.Empty()
+}
+
+func (c comparer) both(live client.Object, desired *unstructured.Unstructured) (have, want *typed.TypedValue, err error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
+	if err != nil {
+		return nil, nil, fmt.Errorf("convert: %w", err)
+	}
+	u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(content)}
+	u.SetGroupVersionKind(desired.GroupVersionKind())
+	dropNulls(u.Object)
+	converter := c.typed
+	if want, err = converter.ObjectToTyped(desired); err != nil {
+		// A kind of somebody's CustomResourceDefinition.
+		converter = managedfields.NewDeducedTypeConverter()
+		if want, err = converter.ObjectToTyped(desired); err != nil {
+			return nil, nil, fmt.Errorf("read what is wanted: %w", err)
+		}
+	}
+	if have, err = converter.ObjectToTyped(u, typed.AllowDuplicates); err != nil {
+		return nil, nil, fmt.Errorf("read what is live: %w", err)
+	}
+	return have, want, nil
+}
+
+// ownedFields are the fields that were applied as ours.
+func ownedFields(live client.Object, version string) (*fieldpath.Set, bool) {
+	for _, entry := range live.GetManagedFields() {
+		ours := entry.Manager == Owner && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == ""
+		if !ours || entry.APIVersion != version || entry.FieldsV1 == nil {
+			continue
+		}
+		set := &fieldpath.Set{}
+		if err := set.FromJSON(bytes.NewReader(entry.FieldsV1.GetRawBytes())); err != nil {
+			return nil, false
+		}
+		return set, true
+	}
+	return nil, false
+}
+
+// neverOwned are the fields that the API server strips from managedFields.
+func neverOwned() *fieldpath.Set {
+	return fieldpath.NewSet(
+		fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"), fieldpath.MakePathOrDie("metadata"),
+		fieldpath.MakePathOrDie("metadata", "name"), fieldpath.MakePathOrDie("metadata", "namespace"),
+	)
+}
+
+// written is what the API server made of an apply.
+type written struct {
+	uid     types.UID
+	version string
+	sum     [sha256.Size]byte
+}
+
+// unchanged says whether live has all of desired.
+//
+// What the API server itself answered to an apply of the same content counts, too, for as long as the object does not change:
+// an old API server that drops a field which it does not know would else be asked in each pass.
+func (w *Writer) unchanged(kind schema.GroupVersionKind, live client.Object, desired *unstructured.Unstructured) bool {
+	sum, err := sumOf(desired)
+	if err != nil {
+		return false
+	}
+	now := written{uid: live.GetUID(), version: live.GetResourceVersion(), sum: sum}
+	if known, ok := w.seen.Get(noun(kind, desired)); ok && known == now {
+		return true
+	}
+	if !w.compare.has(live, desired) {
+		return false
+	}
+	w.seen.Add(noun(kind, desired), now)
+	return true
+}
+
+func (w *Writer) remember(kind schema.GroupVersionKind, answer, desired *unstructured.Unstructured) {
+	sum, err := sumOf(desired)
+	if err != nil {
+		return
+	}
+	w.seen.Add(noun(kind, desired), written{uid: answer.GetUID(), version: answer.GetResourceVersion(), sum: sum})
+}
+
+func sumOf(desired *unstructured.Unstructured) ([sha256.Size]byte, error) {
+	raw, err := json.Marshal(desired.Object)
+	if err != nil {
+		return [sha256.Size]byte{}, fmt.Errorf("encode: %w", err)
+	}
+	return sha256.Sum256(raw), nil
+}

@@ -1,0 +1,138 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+)
+
+// TestProvision is what a new user does first: ten lines of YAML, three instances, psql with the Secret's uri.
+func TestProvision(t *testing.T) {
+	namespace := shared.namespace(t)
+	began := time.Now()
+	manifest := fmt.Sprintf(`apiVersion: plimsoll.dev/v1
+kind: Database
+metadata:
+  name: orders
+spec:
+  engine: postgres
+  version: %q
+  replicas: 3
+  storage:
+    size: 1Gi
+`, oldVersion)
+	if out, err := shared.cluster.Kubectl(t.Context(), manifest, "--namespace="+namespace, "apply", "-f", "-"); err != nil {
+		t.Fatalf("apply: %v\n%s", err, out)
+	}
+	d := &database{suite: shared, t: t, key: client.ObjectKey{Namespace: namespace, Name: "orders"}, host: "orders-rw." + namespace + ".svc"}
+	d.awaitReady(readyLimit)
+	t.Logf("create to Ready: %s", time.Since(began).Round(10*time.Millisecond))
+
+	now, err := d.get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	roles := map[v1.Role]int{}
+	nodes := map[string]bool{}
+	for _, i := range now.Status.Instances {
+		roles[i.Role]++
+		nodes[i.Node] = true
+		if i.Position == "" || i.Version != oldVersion {
+			t.Errorf("instance %s: position %q, version %q", i.Name, i.Position, i.Version)
+		}
+	}
+	if roles[v1.RolePrimary] != 1 || roles[v1.RoleReplica] != 2 || len(nodes) != 3 {
+		t.Errorf("roles %v on nodes %v, want one primary and two replicas on three nodes", roles, nodes)
+	}
+	if now.Status.Phase != v1.PhaseRunning || now.Status.Epoch < 1 || now.Status.Leader == "" || len(now.Status.Certificates) == 0 {
+		t.Errorf("status %+v", now.Status)
+	}
+	if err := condition(now, v1.ConditionDurable, metav1.ConditionTrue, v1.ReasonMajority); err != nil {
+		t.Error(err)
+	}
+	s, err := d.secret(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"username", "password", "host", "port", "dbname", "uri", "ca.crt"} {
+		if len(s.Data[key]) == 0 {
+			t.Errorf("Secret %s has no %s", s.Name, key)
+		}
+	}
+	stockPsql(t, namespace, "orders-app")
+	out, err := d.plimsoll("status", "orders")
+	if err != nil || !strings.Contains(out, now.Status.Leader) {
+		t.Errorf("kubectl plimsoll status (%v):\n%s", err, out)
+	}
+	out, err = d.plimsoll("psql", "orders", "--", "-Atc", "select count(*) from pg_stat_replication")
+	if err != nil || strings.TrimSpace(out) != "2" {
+		t.Errorf("kubectl plimsoll psql (%v): %q, want 2 replicas", err, out)
+	}
+	quiet(t, d)
+}
+
+// stockPsql connects as an application does: a stock image, the Secret mounted where its uri says, nothing else.
+func stockPsql(t *testing.T, namespace, secret string) {
+	t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "client"}}
+	pod.Spec = corev1.PodSpec{
+		RestartPolicy:   corev1.RestartPolicyNever,
+		SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To(int64(65532)), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+		Containers: []corev1.Container{{
+			Name: "psql", Image: "docker.io/library/postgres:" + oldVersion,
+			Command:         []string{"/bin/sh", "-c", `psql "$URI" -Atc "select 'through TLS ' || ssl from pg_stat_ssl where pid = pg_backend_pid()"`},
+			Env:             []corev1.EnvVar{{Name: "URI", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Key: "uri"}}}},
+			VolumeMounts:    []corev1.VolumeMount{{Name: "credentials", MountPath: "/etc/plimsoll/" + secret, ReadOnly: true}},
+			SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: ptr.To(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
+		}},
+		Volumes: []corev1.Volume{{Name: "credentials", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret}}}},
+	}
+	if err := shared.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t.Context(), t, time.Minute, "psql in a stock image ends well", func() error {
+		if err := shared.Get(t.Context(), client.ObjectKeyFromObject(pod), pod); err != nil {
+			return err
+		}
+		out, _ := shared.cluster.Kubectl(t.Context(), "", "--namespace="+namespace, "logs", pod.Name)
+		if pod.Status.Phase != corev1.PodSucceeded {
+			return fmt.Errorf("pod %s: %s", pod.Status.Phase, out)
+		}
+		if !strings.Contains(out, "through TLS true") && !strings.Contains(out, "through TLS t") {
+			return fmt.Errorf("it said %q", out)
+		}
+		return nil
+	})
+}
+
+// quiet checks that an idle Database causes no write: no object of its namespace changes its resourceVersion.
+func quiet(t *testing.T, d *database) {
+	t.Helper()
+	versions := func() map[string]string {
+		found := map[string]string{}
+		for _, list := range []client.ObjectList{&v1.DatabaseList{}, &corev1.PodList{}, &corev1.SecretList{}, &corev1.ServiceList{}, &corev1.PersistentVolumeClaimList{}} {
+			if err := d.List(t.Context(), list, client.InNamespace(d.key.Namespace)); err != nil {
+				t.Fatal(err)
+			}
+			for key, version := range resourceVersions(t, list) {
+				found[key] = version
+			}
+		}
+		return found
+	}
+	before := versions()
+	time.Sleep(10 * time.Second)
+	for key, version := range versions() {
+		if before[key] != version {
+			t.Errorf("%s was written while nothing happened", key)
+		}
+	}
+}

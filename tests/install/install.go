@@ -1,0 +1,150 @@
+// Package install puts the operator that this checkout holds on a cluster, by the same commands that the README gives to people.
+package install
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll-operator/tests/cluster"
+)
+
+const (
+	// Namespace of the operator.
+	Namespace = "plimsoll-system"
+	// localImage is only a name in buildah's storage; the cluster gets the image by digest.
+	localImage = "localhost/plimsoll-operator:local"
+	// repository is where pods look for it; the cluster serves every registry's names from its own.
+	repository = "ghcr.io/plimsoll-dev/plimsoll-operator"
+)
+
+// Build builds the operator's image from the checkout at root.
+func Build(ctx context.Context, log io.Writer, root string) error {
+	_, err := call(ctx, log, root, nil, "make", "image", "IMG="+localImage)
+	return err
+}
+
+// OnLocal pushes the built image to the local cluster's registry and installs the operator with it.
+func OnLocal(ctx context.Context, log io.Writer, root string, c *cluster.Cluster) error {
+	image, err := push(ctx, log, root, c.RegistryAddress())
+	if err != nil {
+		return err
+	}
+	kubectl, err := cluster.Binary("kubectl")
+	if err != nil {
+		return err
+	}
+	return Kubectl{Path: kubectl, Kubeconfig: c.Kubeconfig(), Log: log}.Operator(ctx, root, image, Namespace)
+}
+
+// push copies the image to the registry and returns its name by digest: a tag that moves would leave old images on the nodes.
+func push(ctx context.Context, log io.Writer, root, registry string) (string, error) {
+	file, err := os.CreateTemp("", "plimsoll-digest-")
+	if err != nil {
+		return "", fmt.Errorf("push the operator's image: %w", err)
+	}
+	defer os.Remove(file.Name())
+	if err := file.Close(); err != nil {
+		return "", fmt.Errorf("push the operator's image: %w", err)
+	}
+	_, path, _ := strings.Cut(repository, "/")
+	_, err = call(ctx, log, root, nil, "make", "image-push", "IMG="+localImage, "TO=docker://"+registry+"/"+path+":local", "TLS_VERIFY=false", "DIGEST="+file.Name())
+	if err != nil {
+		return "", fmt.Errorf("push the operator's image: %w", err)
+	}
+	digest, err := os.ReadFile(file.Name())
+	if err != nil {
+		return "", fmt.Errorf("push the operator's image: %w", err)
+	}
+	return repository + "@" + strings.TrimSpace(string(digest)), nil
+}
+
+// Kubectl is a way to a cluster.
+type Kubectl struct {
+	Path       string
+	Kubeconfig string // empty: kubectl's own choice
+	Log        io.Writer
+}
+
+// Operator installs the operator with an image and waits until it serves.
+func (k Kubectl) Operator(ctx context.Context, root, image, namespace string) error {
+	manifests, err := Manifests(ctx, k.Log, root, image, namespace)
+	if err != nil {
+		return err
+	}
+	if _, err := k.Run(ctx, manifests, "apply", "--server-side", "--force-conflicts", "-f", "-"); err != nil {
+		return fmt.Errorf("install the operator: %w", err)
+	}
+	for _, wait := range [][]string{
+		{"wait", "--for=condition=Established", "--timeout=60s", "crd/databases.plimsoll.dev"},
+		{"-n", namespace, "rollout", "status", "deployment/plimsoll-manager", "--timeout=120s"},
+	} {
+		if _, err := k.Run(ctx, nil, wait...); err != nil {
+			return fmt.Errorf("wait for the operator: %w", err)
+		}
+	}
+	return nil
+}
+
+// Manifests are what `make deploy` would apply.
+func Manifests(ctx context.Context, log io.Writer, root, image, namespace string) ([]byte, error) {
+	if _, err := call(ctx, log, root, nil, "make", "build-installer", "IMG="+image, "NAMESPACE="+namespace); err != nil {
+		return nil, fmt.Errorf("render the operator's manifests: %w", err)
+	}
+	manifests, err := os.ReadFile(filepath.Join(root, "dist", "install.yaml"))
+	if err != nil {
+		return nil, fmt.Errorf("render the operator's manifests: %w", err)
+	}
+	return manifests, nil
+}
+
+// Run calls kubectl with stdin and returns what it prints.
+func (k Kubectl) Run(ctx context.Context, stdin []byte, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	if k.Kubeconfig != "" {
+		args = append([]string{"--kubeconfig", k.Kubeconfig}, args...)
+	}
+	return call(ctx, k.Log, "", stdin, k.Path, args...)
+}
+
+// call runs a program, copies what it says to the log and returns its output; an error holds its last line of complaint.
+func call(ctx context.Context, log io.Writer, dir string, stdin []byte, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(stdin)
+	cmd.WaitDelay = 5 * time.Second
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(&stdout, log), io.MultiWriter(&stderr, log)
+	err := cmd.Run()
+	if errors.Is(err, exec.ErrNotFound) {
+		return "", fmt.Errorf("%s is not installed", name)
+	}
+	if err != nil {
+		return stdout.String(), fmt.Errorf("%s: %w: %s", filepath.Base(name), err, lastLine(stderr.String()))
+	}
+	return stdout.String(), nil
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}
+
+// RemoveOperator removes it and the CRDs.
+func (k Kubectl) RemoveOperator(ctx context.Context, root, namespace string) error {
+	manifests, err := Manifests(ctx, k.Log, root, repository+":latest", namespace)
+	if err != nil {
+		return err
+	}
+	if _, err := k.Run(ctx, manifests, "delete", "--ignore-not-found", "--timeout=3m", "-f", "-"); err != nil {
+		return fmt.Errorf("remove the operator: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package ledger
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Account is what a run was told: every acknowledgement by its time, and the writes in doubt.
+type Account struct {
+	Acks    []Ack
+	InDoubt map[Entry]bool
+	Refused int
+}
+
+// Gap is a time without an acknowledgement.
+type Gap struct {
+	From, To time.Time
+}
+
+// Length of the gap.
+func (g Gap) Length() time.Duration { return g.To.Sub(g.From) }
+
+// Between is the part of the account that was acknowledged from one time until another.
+func (a Account) Between(from, to time.Time) Account {
+	a.Acks = slices.DeleteFunc(slices.Clone(a.Acks), func(k Ack) bool { return k.Ended.Before(from) || !k.Ended.Before(to) })
+	return a
+}
+
+// LongestGap between two acknowledgements that follow each other, after a time.
+func (a Account) LongestGap(after time.Time) Gap {
+	var longest Gap
+	for i := 1; i < len(a.Acks); i++ {
+		g := Gap{From: a.Acks[i-1].Ended, To: a.Acks[i].Ended}
+		if g.To.After(after) && g.Length() > longest.Length() {
+			longest = g
+		}
+	}
+	return longest
+}
+
+// Hands counts how often the instance that acknowledges changed. An acknowledgement that was sent before the change and came
+// after it is the old instance's last word, not a change back.
+func (a Account) Hands() int {
+	hands := 0
+	for i, now := 0, (Ack{}); i < len(a.Acks); i++ {
+		next := a.Acks[i]
+		if i > 0 && next.Instance != now.Instance {
+			if next.Began.Before(now.Ended) {
+				continue
+			}
+			hands++
+		}
+		now = next
+	}
+	return hands
+}
+
+// Verdict is what an instance holds against what was acknowledged.
+type Verdict struct {
+	// Lost were acknowledged and are not there.
+	Lost []Entry
+	// Strange are there and were never sent.
+	Strange []Entry
+	// Disordered are there twice or before an earlier entry of their writer.
+	Disordered []Entry
+	// Held is how many entries are there, and Hash is over all of them in order.
+	Held int
+	Hash string
+}
+
+// Err is nil if nothing is wrong.
+func (v Verdict) Err() error {
+	if len(v.Lost)+len(v.Strange)+len(v.Disordered) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d acknowledged entries lost %v, %d never sent %v, %d out of order %v", len(v.Lost), few(v.Lost), len(v.Strange), few(v.Strange), len(v.Disordered), few(v.Disordered))
+}
+
+func few(all []Entry) []Entry { return all[:min(len(all), 5)] }
+
+// Judge compares what an instance holds with the account.
+func (a Account) Judge(held []Stored) Verdict {
+	held = slices.Clone(held)
+	slices.SortFunc(held, func(x, y Stored) int { return cmp.Compare(x.Order, y.Order) })
+	v := Verdict{Held: len(held)}
+	there := make(map[Entry]bool, len(held))
+	newest := map[int]int64{}
+	sum := sha256.New()
+	acked := make(map[Entry]bool, len(a.Acks))
+	for _, ack := range a.Acks {
+		acked[ack.Entry] = true
+	}
+	for _, s := range held {
+		fmt.Fprintf(sum, "%d/%d;", s.Writer, s.Seq)
+		if there[s.Entry] || s.Seq < newest[s.Writer] {
+			v.Disordered = append(v.Disordered, s.Entry)
+		}
+		if !acked[s.Entry] && !a.InDoubt[s.Entry] {
+			v.Strange = append(v.Strange, s.Entry)
+		}
+		there[s.Entry], newest[s.Writer] = true, max(newest[s.Writer], s.Seq)
+	}
+	for _, ack := range a.Acks {
+		if !there[ack.Entry] {
+			v.Lost = append(v.Lost, ack.Entry)
+		}
+	}
+	v.Hash = hex.EncodeToString(sum.Sum(nil)[:8])
+	return v
+}

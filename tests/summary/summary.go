@@ -1,0 +1,204 @@
+// Package summary counts the results of go test's JSON streams.
+package summary
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sort"
+	"strings"
+)
+
+// maxLines of one failure are kept: its head and its tail, in equal parts.
+const maxLines = 300
+
+// Summary adds up streams and single checks. The zero value is ready for use.
+type Summary struct {
+	Passed, Failed, Skipped int
+	failures                []failure
+	skips                   []string
+}
+
+type failure struct {
+	name  string
+	lines []string
+}
+
+// event is what `go test -json` writes, one a line.
+type event struct {
+	Action, Package, ImportPath, Test, Output string
+}
+
+type key struct{ pkg, test string }
+
+// Read adds one stream. Lines that are no JSON (a panic of the go command itself, say) are kept with the stream's name: when the
+// stream holds them and no failure, they are one.
+func (s *Summary) Read(name string, stream io.Reader) error {
+	r := reader{open: map[key][]string{}, failed: map[string]bool{}, into: s}
+	lines := bufio.NewScanner(stream)
+	lines.Buffer(make([]byte, 0, 64<<10), 16<<20)
+	for lines.Scan() {
+		var e event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			r.loose = append(r.loose, lines.Text())
+			continue
+		}
+		r.take(e)
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("read the results of %s: %w", name, err)
+	}
+	r.end(name)
+	return nil
+}
+
+// Check adds a check that is no go test: a linter, say.
+func (s *Summary) Check(name string, err error, output string) {
+	if err == nil {
+		s.Passed++
+		return
+	}
+	s.fail(name+": "+err.Error(), strings.Split(strings.TrimRight(output, "\n"), "\n"))
+}
+
+// Skip adds a check that did not run, and why.
+func (s *Summary) Skip(name, why string) {
+	s.Skipped++
+	s.skips = append(s.skips, name+": "+why)
+}
+
+// OK is true when something ran and nothing failed.
+func (s *Summary) OK() bool { return s.Failed == 0 && s.Passed > 0 }
+
+// Print writes each failure in full, what was skipped, and the closing line "N passed, N failed, N skipped".
+func (s *Summary) Print(w io.Writer) {
+	for _, f := range s.failures {
+		fmt.Fprintf(w, "\n--- FAIL %s\n", f.name)
+		for _, line := range shorten(f.lines) {
+			fmt.Fprintln(w, "    "+line)
+		}
+	}
+	if len(s.skips) > 0 {
+		fmt.Fprintln(w, "\nskipped:")
+		sort.Strings(s.skips)
+		for _, skip := range shorten(s.skips) {
+			fmt.Fprintln(w, "    "+skip)
+		}
+	}
+	if s.Passed+s.Failed == 0 {
+		fmt.Fprintln(w, "\nno test ran")
+	}
+	fmt.Fprintf(w, "\n%d passed, %d failed, %d skipped\n", s.Passed, s.Failed, s.Skipped)
+}
+
+func (s *Summary) fail(name string, lines []string) {
+	s.Failed++
+	s.failures = append(s.failures, failure{name: name, lines: lines})
+}
+
+func shorten(lines []string) []string {
+	if len(lines) <= maxLines {
+		return lines
+	}
+	gap := fmt.Sprintf("… %d lines …", len(lines)-maxLines)
+	out := append([]string{}, lines[:maxLines/2]...)
+	return append(append(out, gap), lines[len(lines)-maxLines/2:]...)
+}
+
+// reader follows one stream. The output of a test is kept only while the test runs.
+type reader struct {
+	open   map[key][]string
+	failed map[string]bool // packages with a failure of their own
+	loose  []string
+	into   *Summary
+}
+
+func (r *reader) take(e event) {
+	if e.Package == "" {
+		e.Package = e.ImportPath
+	}
+	k := key{e.Package, e.Test}
+	switch e.Action {
+	case "start", "run":
+		r.open[k] = []string{}
+	case "output", "build-output":
+		r.open[k] = append(r.open[k], strings.TrimRight(e.Output, "\n"))
+	case "pass":
+		r.close(k, func([]string) {
+			if e.Test != "" {
+				r.into.Passed++
+			}
+		})
+	case "skip":
+		r.close(k, func(lines []string) {
+			if e.Test != "" {
+				r.into.Skip(e.Package+" "+e.Test, reason(lines))
+			}
+		})
+	case "fail":
+		r.close(k, func(lines []string) { r.failure(k, lines) })
+	case "build-fail":
+		r.close(k, func(lines []string) {
+			r.into.fail(e.Package+" does not build", lines)
+			r.failed[strings.Fields(e.Package)[0]] = true
+		})
+	}
+}
+
+func (r *reader) close(k key, with func(lines []string)) {
+	with(r.open[k])
+	delete(r.open, k)
+}
+
+// failure counts a failed test, and a failed package only where no test of it explains the failure: it did not build, or it
+// panicked, or ran out of time.
+func (r *reader) failure(k key, lines []string) {
+	if k.test != "" {
+		r.failed[k.pkg] = true
+		r.into.fail(k.pkg+" "+k.test, lines)
+		return
+	}
+	for _, unfinished := range r.unfinished(k.pkg) {
+		r.failed[k.pkg] = true
+		r.into.fail(k.pkg+" "+unfinished.test+" did not end", append(r.open[unfinished], lines...))
+		delete(r.open, unfinished)
+	}
+	if !r.failed[k.pkg] {
+		r.into.fail(k.pkg, lines)
+	}
+	r.failed[k.pkg] = true
+}
+
+func (r *reader) unfinished(pkg string) []key {
+	var found []key
+	for k := range r.open {
+		if k.test != "" && (pkg == "" || k.pkg == pkg) {
+			found = append(found, k)
+		}
+	}
+	sort.Slice(found, func(i, j int) bool { return found[i].pkg+found[i].test < found[j].pkg+found[j].test })
+	return found
+}
+
+// end counts what the stream broke off in.
+func (r *reader) end(name string) {
+	for _, k := range r.unfinished("") {
+		r.into.fail(k.pkg+" "+k.test+" did not end", r.open[k])
+		r.failed[k.pkg] = true
+	}
+	if len(r.loose) > 0 && len(r.failed) == 0 {
+		r.into.fail(name+" wrote what is no result", r.loose)
+	}
+}
+
+// reason is what a skipped test said: its last line that is not one of the frame's.
+func reason(lines []string) string {
+	for i := len(lines) - 1; i >= 0; i-- {
+		line := strings.TrimSpace(lines[i])
+		if line != "" && !strings.HasPrefix(line, "---") && !strings.HasPrefix(line, "===") {
+			return line
+		}
+	}
+	return "no reason given"
+}
