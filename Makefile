@@ -72,10 +72,10 @@ vet: ## Run go vet.
 	go vet ./...
 
 lint: $(GOLANGCI_LINT) ## Run the linters of .golangci.yml.
-	$(GOLANGCI_LINT) run
+	$(GOLANGCI_LINT) run --allow-parallel-runners
 
 lint-fix: $(GOLANGCI_LINT) ## Run the linters and mend what they can.
-	$(GOLANGCI_LINT) run --fix
+	$(GOLANGCI_LINT) run --allow-parallel-runners --fix
 
 lint-config: $(GOLANGCI_LINT) ## Check .golangci.yml.
 	$(GOLANGCI_LINT) config verify

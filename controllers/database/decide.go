@@ -296,6 +296,9 @@ func (d *draft) wantedCertificates() *certificate.Wanted {
 		UID: string(db.UID), Namespace: db.Namespace, Database: db.Name, Instances: secretInstances(d.seen),
 		Foreign: d.seen.Secrets.Foreign, Reported: map[string]string{},
 	}
+	for name := range d.seen.Pods {
+		w.Reported[name] = "" // silent: a rotation waits for it, or it would be cut off
+	}
 	for name, h := range d.seen.Heard {
 		w.Reported[name] = h.Report.SecretsHash
 	}

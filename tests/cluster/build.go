@@ -159,7 +159,12 @@ func (b builder) buildOwn(ctx context.Context) error {
 		{"plimsoll-csi", "csi", "."},
 	}
 	for _, o := range own {
-		if err := b.run(ctx, filepath.Join(b.room, o.dir), b.bin, []string{"build", "-ldflags", "-s -w", "-o", filepath.Join(b.bin, o.name), o.pkg}); err != nil {
+		// Aside and renamed: the old one may be running.
+		out := filepath.Join(b.bin, "."+o.name+".new")
+		if err := b.run(ctx, filepath.Join(b.room, o.dir), b.bin, []string{"build", "-ldflags", "-s -w", "-o", out, o.pkg}); err != nil {
+			return fmt.Errorf("build %s: %w", o.name, err)
+		}
+		if err := os.Rename(out, filepath.Join(b.bin, o.name)); err != nil {
 			return fmt.Errorf("build %s: %w", o.name, err)
 		}
 	}

@@ -12,9 +12,8 @@ import (
 
 // UpOptions says what Up makes.
 type UpOptions struct {
-	Nodes int                         // 0: three
-	Say   func(string, ...any)        // progress, one line a call; nil: silent
-	Build func(context.Context) error // called when binaries are missing; nil: Up fails with ErrNotBuilt
+	Nodes int                  // 0: three
+	Say   func(string, ...any) // progress, one line a call; nil: silent
 }
 
 // Up starts the cluster and returns when DNS, volumes and NetworkPolicy work. When it is up already, it says so;
@@ -44,7 +43,7 @@ func Up(ctx context.Context, o UpOptions) (*Cluster, error) {
 			return nil, err
 		}
 	}
-	if err := c.needBinaries(ctx, o.Build); err != nil {
+	if err := missingBinaries(); err != nil {
 		return nil, err
 	}
 	if err := c.up(ctx, o.Nodes); err != nil {
@@ -90,21 +89,8 @@ func (c *Cluster) exists() bool {
 	return false
 }
 
-func (c *Cluster) needBinaries(ctx context.Context, build func(context.Context) error) error {
-	missing := c.missingBinaries()
-	if missing == nil {
-		return nil
-	}
-	if build == nil {
-		return missing
-	}
-	if err := build(ctx); err != nil {
-		return err
-	}
-	return c.missingBinaries()
-}
-
-func (c *Cluster) missingBinaries() error {
+// missingBinaries returns an ErrNotBuilt for each binary that the cache lacks.
+func missingBinaries() error {
 	var missing error
 	for _, name := range allBinaries() {
 		_, err := Binary(name)

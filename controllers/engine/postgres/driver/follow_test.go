@@ -123,22 +123,24 @@ func TestThePositionOfAStoppedServerIsWhereItsLogEnds(t *testing.T) {
 func TestHandOversAreShortAndLoseNothing(t *testing.T) {
 	c := newCluster(t)
 	p := c.primary(false)
-	m := c.replica(p, false)
 	p.exec("CREATE TABLE ledger (id bigint primary key)")
-	lead := func(who, other *member, epoch int64, timeline uint64) engine.Role {
+	m := c.replica(p, false)
+	third := c.replica(p, false)
+	lead := func(who *member, epoch int64, timeline uint64) engine.Role {
 		r := c.role(who, engine.Primary, epoch, nil)
-		r.SyncPeers, r.SyncCount, r.Timeline = []string{other.name}, 1, timeline
+		r.SyncCount, r.Timeline = 1, timeline
+		r.SyncPeers = slices.DeleteFunc(slices.Clone(r.Peers), func(name string) bool { return name == who.name })
 		return r
 	}
-	p.become(lead(p, m, 1, 1))
+	p.become(lead(p, 1, 1))
 	var leader atomic.Pointer[member]
 	leader.Store(p)
 	w := newWriter(c, &leader)
 
-	var gaps []time.Duration
 	timeline := uint64(1)
+	var gaps []time.Duration
 	for round := range int64(5) {
-		time.Sleep(300 * time.Millisecond)
+		w.more(c, 50)
 		w.longest()
 		must(t, p.d.Checkpoint(c.ctx()))
 		began := time.Now()
@@ -159,9 +161,14 @@ func TestHandOversAreShortAndLoseNothing(t *testing.T) {
 		}
 		looked := time.Since(began)
 		timeline += 1 + uint64(round%3) // reserved numbers are passed over
-		m.become(lead(m, p, 2+round, timeline))
+		m.become(lead(m, 2+round, timeline))
 		promoted := time.Since(began)
 		leader.Store(m)
+		third.become(c.role(third, engine.Replica, 2+round, m))
+		w.more(c, 1)
+		gap := w.longest()
+		gaps = append(gaps, gap)
+		t.Logf("quiesced after %v, stopped after %v, looked until %v, promoted after %v; write gap %v", quiesced, stopped, looked, promoted, gap)
 
 		// The old primary follows without a rewind: it stopped where the new one began.
 		back := c.role(p, engine.Replica, 2+round, m)
@@ -170,11 +177,8 @@ func TestHandOversAreShortAndLoseNothing(t *testing.T) {
 		}
 		p.start(back)
 		p.become(back)
-		p.inStep(m)
-		time.Sleep(300 * time.Millisecond)
-		gap := w.longest()
-		gaps = append(gaps, gap)
-		t.Logf("quiesced after %v, stopped after %v, looked until %v, promoted after %v; write gap with the old primary's return %v", quiesced, stopped, looked, promoted, gap)
+		p.inStep()
+		third.inStep()
 		if got := m.report().Position.Timeline; got != timeline {
 			t.Errorf("promoted onto timeline %d, %d was reserved", got, timeline)
 		}
@@ -187,13 +191,13 @@ func TestHandOversAreShortAndLoseNothing(t *testing.T) {
 	if diff := cmp.Diff(w.acked, column(p, "SELECT id FROM ledger WHERE id = ANY ($1) ORDER BY id", w.acked)); diff != "" {
 		t.Errorf("acknowledged and lost: %s", diff)
 	}
-	t.Logf("%d acknowledged, none lost", len(w.acked))
+	t.Logf("%d acknowledged, none lost; write gaps %v", len(w.acked), gaps)
 	if got := asSuper[string](m, "postgres", "SHOW default_transaction_read_only"); got != "off" {
 		t.Errorf("default_transaction_read_only stays %s", got)
 	}
-	slices.Sort(gaps)
-	if len(gaps) > 0 && gaps[len(gaps)/2] > 5*time.Second {
-		t.Errorf("write gaps %v", gaps)
+	// The figure is measured by the benchmark; here the bound only keeps a wait of the wrong kind from creeping in.
+	if slices.Min(gaps) > time.Second {
+		t.Errorf("write gaps %v, not one within a second", gaps)
 	}
 }
 
@@ -452,6 +456,7 @@ type writer struct {
 	stop  context.CancelFunc
 	done  chan struct{}
 	acked []int64
+	count atomic.Int64
 	mu    sync.Mutex
 	gap   time.Duration
 }
@@ -472,6 +477,7 @@ func newWriter(c *cluster, leader *atomic.Pointer[member]) *writer {
 					w.mu.Lock()
 					w.gap = max(w.gap, time.Since(last))
 					w.mu.Unlock()
+					w.count.Add(1)
 					last = time.Now()
 					time.Sleep(2 * time.Millisecond)
 				}
@@ -486,6 +492,18 @@ func newWriter(c *cluster, leader *atomic.Pointer[member]) *writer {
 	return w
 }
 
+// more waits until that many further writes are acknowledged.
+func (w *writer) more(c *cluster, n int64) {
+	c.t.Helper()
+	from := w.count.Load()
+	c.until("the client writes again", func() error {
+		if got := w.count.Load() - from; got < n {
+			return fmt.Errorf("%d acknowledged", got)
+		}
+		return nil
+	})
+}
+
 // longest wait since it was asked last.
 func (w *writer) longest() time.Duration {
 	w.mu.Lock()
@@ -498,9 +516,9 @@ func (w *writer) longest() time.Duration {
 func (w *writer) finish() { w.stop(); <-w.done }
 
 // inStep waits until the replica streams and has caught up with a primary that is written to.
-func (m *member) inStep(p *member) {
+func (m *member) inStep() {
 	m.c.t.Helper()
-	m.c.until(m.name+" is in step with "+p.name, func() error {
+	m.c.until(m.name+" is in step", func() error {
 		b, err := m.d.Report(m.c.ctx())
 		if err != nil {
 			return err

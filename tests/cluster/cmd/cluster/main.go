@@ -86,7 +86,10 @@ func up(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return errUsage
 	}
-	c, err := cluster.Up(ctx, cluster.UpOptions{Nodes: *nodes, Say: say, Build: func(ctx context.Context) error { return build(ctx, nil) }})
+	if err := build(ctx, nil); err != nil { // quick when nothing has changed
+		return err
+	}
+	c, err := cluster.Up(ctx, cluster.UpOptions{Nodes: *nodes, Say: say})
 	if err != nil {
 		return err
 	}

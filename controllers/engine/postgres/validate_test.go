@@ -1,0 +1,161 @@
+package postgres
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+)
+
+func TestValidate(t *testing.T) {
+	at := func(version string) func(*v1.Database) { return func(d *v1.Database) { d.Spec.Version = version } }
+	hba := func(line string) func(*v1.Database) {
+		return func(d *v1.Database) { d.Spec.Postgres = &v1.PostgresSpec{HBA: []string{line}} }
+	}
+	rows := map[string]struct {
+		old  *v1.Database
+		d    *v1.Database
+		want string // a part of the only error; empty for none
+	}{
+		"the smallest":                      {nil, orders(), ""},
+		"a release that is too old":         {nil, orders(at("13.4")), "PostgreSQL 14 to 18 are known"},
+		"a release that is too new":         {nil, orders(at("19")), "PostgreSQL 14 to 18 are known"},
+		"a higher minor":                    {orders(at("15.17")), orders(at("15.18")), ""},
+		"a lower minor":                     {orders(at("15.18")), orders(at("15.9")), "may not be lowered"},
+		"from a minor to any":               {orders(at("15.18")), orders(at("15")), ""},
+		"from any to a minor":               {orders(at("15")), orders(at("15.18")), ""},
+		"a higher major":                    {orders(at("15")), orders(at("16")), "from 15 to 16 is not possible"},
+		"a lower major":                     {orders(at("16")), orders(at("15")), "from 16 to 15 is not possible"},
+		"a name that is too long":           {nil, orders(func(d *v1.Database) { d.Name = strings.Repeat("x", 51) }), "metadata.name"},
+		"the superuser as owner":            {nil, orders(func(d *v1.Database) { d.Spec.Bootstrap.Owner = "postgres" }), "spec.bootstrap.owner"},
+		"a role of the server as owner":     {nil, orders(func(d *v1.Database) { d.Spec.Bootstrap.Owner = "pg_monitor" }), "spec.bootstrap.owner"},
+		"a database of the server":          {nil, orders(func(d *v1.Database) { d.Spec.Bootstrap.Database = "template1" }), "spec.bootstrap.database"},
+		"a parameter":                       {nil, orders(set("work_mem", "64MB")), ""},
+		"one in capitals":                   {nil, orders(set("WORK_MEM", "64MB")), ""},
+		"one of an extension":               {nil, orders(set("pg_stat_statements.max", "100")), ""},
+		"the same one twice":                {nil, orders(set("work_mem", "64MB"), set("Work_Mem", "1MB")), "is the same parameter as"},
+		"one that nobody knows":             {nil, orders(set("work_memory", "64MB")), "knows no such parameter"},
+		"one of another release":            {nil, orders(at("16"), set("transaction_timeout", "1s")), "PostgreSQL 16 does not know transaction_timeout"},
+		"one that was taken away":           {nil, orders(at("17"), set("old_snapshot_threshold", "1h")), "does not know"},
+		"a name with a line end":            {nil, orders(set("work_mem = 1\nfsync", "off")), "is no name"},
+		"a value with a line end":           {nil, orders(set("work_mem", "1MB\nfsync = off")), "must be one line"},
+		"a value that is too long":          {nil, orders(set("search_path", strings.Repeat("x", 5000))), "at most 4096 bytes"},
+		"a number that is none":             {nil, orders(set("work_mem", "much")), "is a number"},
+		"a unit that is none":               {nil, orders(set("work_mem", "1 parsec")), "has no unit"},
+		"a unit of time for memory":         {nil, orders(set("work_mem", "1min")), "has no unit"},
+		"a number out of bounds":            {nil, orders(set("checkpoint_timeout", "1s")), "is between 30 and 86400"},
+		"bounds in other units":             {nil, orders(set("checkpoint_timeout", "1h")), ""},
+		"a switch that is none":             {nil, orders(set("jit", "maybe")), "is a switch"},
+		"a choice that is none":             {nil, orders(set("wal_compression", "rar")), "is one of"},
+		"a switch's word for a choice":      {nil, orders(set("synchronous_commit", "off")), ""},
+		"fsync off":                         {nil, orders(set("fsync", "no")), "a crash destroys the data"},
+		"fsync on":                          {nil, orders(set("fsync", "on")), ""},
+		"full_page_writes off":              {nil, orders(set("full_page_writes", "off")), "a crash destroys the data"},
+		"wal_level minimal":                 {nil, orders(set("wal_level", "minimal")), "must be replica or logical"},
+		"wal_level logical":                 {nil, orders(set("wal_level", "logical")), ""},
+		"too few senders":                   {nil, orders(set("max_wal_senders", "4")), "spec.replicas + 2"},
+		"too few connections":               {nil, orders(set("max_connections", "5")), "must be 10 or more"},
+		"a line of pg_hba":                  {nil, orders(hba("hostssl app reader 10.0.0.0/8 scram-sha-256")), ""},
+		"one with a mask":                   {nil, orders(hba("host app reader 10.0.0.0 255.0.0.0 reject")), ""},
+		"one with quotes":                   {nil, orders(hba(`host "my app" "the reader" all cert clientcert=verify-full`)), ""},
+		"one that trusts":                   {nil, orders(hba("host all all all trust")), "lets anyone in"},
+		"one that trusts behind a mask":     {nil, orders(hba("host all all 10.0.0.0 255.0.0.0 trust")), "lets anyone in"},
+		"one of the socket":                 {nil, orders(hba("local all all trust")), "local lines"},
+		"one that is too short":             {nil, orders(hba("host all all")), "must be: type"},
+		"one with md5":                      {nil, orders(hba("host all all all md5")), "is not safe"},
+		"one that reads a file":             {nil, orders(hba("host @/etc/passwd all all cert")), "must not read further files"},
+		"one that includes":                 {nil, orders(hba("include /etc/passwd")), "must not read further files"},
+		"one that goes on in the next line": {nil, orders(hba(`host all all all cert \`)), "without a backslash"},
+		"two in one":                        {nil, orders(hba("host all all all cert\nhost all all all trust")), "one line"},
+		"one with an open quote":            {nil, orders(hba(`host "all all all cert`)), "not closed"},
+		"one with a comment after it":       {nil, orders(hba("host all all all cert # trust")), "comment"},
+	}
+	for _, name := range []string{
+		"listen_addresses", "port", "ssl", "ssl_ciphers", "hba_file", "data_directory", "unix_socket_directories", "primary_conninfo", "synchronous_standby_names",
+		"hot_standby", "archive_mode", "archive_command", "restore_command", "cluster_name", "log_destination", "logging_collector", "log_line_prefix",
+		"recovery_target_lsn", "recovery_target_timeline", "default_transaction_read_only", "password_encryption", "zero_damaged_pages", "restart_after_crash",
+	} {
+		rows["managed "+name] = struct {
+			old  *v1.Database
+			d    *v1.Database
+			want string
+		}{nil, orders(set(name, "on")), name + " is managed by Plimsoll: "}
+	}
+	e := New(Options{})
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			errs := e.Validate(row.old, row.d)
+			if row.want == "" {
+				if len(errs) != 0 {
+					t.Errorf("errors %v, want none", errs)
+				}
+				return
+			}
+			if len(errs) != 1 || !strings.Contains(errs[0].Error(), row.want) {
+				t.Errorf("errors %v, want one with %q", errs, row.want)
+			}
+		})
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	e := New(Options{})
+	n := func(n int32) func(*v1.Database) { return func(d *v1.Database) { d.Spec.Replicas = &n } }
+	rows := map[string]struct {
+		d    *v1.Database
+		want []string
+	}{
+		"three": {orders(), nil},
+		"two":   {orders(n(2)), []string{"spec.replicas: 2 survives no loss of an instance without stopping writes; 3 does"}},
+		"four":  {orders(n(4)), []string{"spec.replicas: 4 survives the loss of no more instances than 3, because a majority is needed; use an odd number"}},
+		"commits that do not wait": {orders(set("synchronous_commit", "local")), []string{
+			`spec.parameters[synchronous_commit]: with "local" an acknowledged write can be lost with the primary`}},
+		"nobody asked them to": {orders(set("synchronous_commit", "off"), func(d *v1.Database) { d.Spec.Replication.Synchronous = v1.SynchronousOff }), nil},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(row.want, e.Warnings(row.d)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// FuzzParameters: whatever a Database holds, the file has one line for each parameter and nothing else.
+func FuzzParameters(f *testing.F) {
+	f.Add("work_mem", "64MB")
+	f.Add("a.b", "it's \\ 'x")
+	f.Add("search_path\nfsync", "off")
+	e := New(Options{})
+	f.Fuzz(func(t *testing.T, name, value string) {
+		d := orders(set(name, value))
+		all := e.parameters(d)
+		text := renderParameters(all)
+		if got, want := strings.Count(text, "\n"), len(all)+1; got != want {
+			t.Errorf("%d lines for %d parameters:\n%s", got, len(all), text)
+		}
+		if strings.Contains(text, "fsync = 'off'") {
+			t.Error("fsync is off")
+		}
+	})
+}
+
+// FuzzHBA: a line that is taken is one line that lets nobody in without proof.
+func FuzzHBA(f *testing.F) {
+	f.Add("hostssl all all all cert")
+	f.Add("host \"a\tb\" all 1.2.3.4 255.0.0.0 trust")
+	f.Fuzz(func(t *testing.T, line string) {
+		if wrongHBA(line) != "" {
+			return
+		}
+		if strings.ContainsAny(line, "\n\r\x00") {
+			t.Errorf("taken: %q", line)
+		}
+		fields := strings.Fields(line)
+		if len(fields) > 0 && fields[0] != "#" && fields[len(fields)-1] == "trust" && !strings.HasPrefix(strings.TrimSpace(line), "#") && len(fields) == 5 {
+			t.Errorf("taken: %q", line)
+		}
+	})
+}
