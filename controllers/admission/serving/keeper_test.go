@@ -239,6 +239,14 @@ func TestAnotherServiceNameIsANewPair(t *testing.T) {
 	}
 }
 
+func TestANameThatNoCertificateBearsIsRefused(t *testing.T) {
+	for _, names := range [][]string{nil, {host, "127.0.0.1"}, {""}, {"a b"}, {"::1"}} {
+		if _, err := newKeeper(&memory{}, names, clocktesting.NewFakeClock(time.Now()), prometheus.NewRegistry()); err == nil {
+			t.Errorf("taken: %q", names)
+		}
+	}
+}
+
 func TestStartRunsALostRaceAgainAndEndsWithItsContext(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	s := &memory{races: 2}
