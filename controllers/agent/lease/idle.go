@@ -94,7 +94,7 @@ func (m *Machine) resume() {
 	initial := rec.Version == 1 && alone // the first server may not have been initialised yet
 	switch {
 	case !f.HasData && !initial:
-		m.noteOnce(EventBroken, "the leader's data is gone")
+		m.noteOnce("the leader's data is gone")
 	case alone || f.BackAtOnce:
 		m.cand.cause = causeResume
 		m.cand.record = rec

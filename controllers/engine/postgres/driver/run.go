@@ -108,6 +108,8 @@ func lastLines(text string, n int) string {
 // env is all that the server and its programs see. LC_ALL keeps their messages readable to the code that parses them; a HOME
 // without files keeps out stray service files, passwords and certificates.
 func (d *Driver) env() []string {
-	return []string{"PATH=" + d.bins.dir + ":/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8", "LANGUAGE=C", "TZ=UTC", "HOME=" + d.cfg.RunDir, "PGHOST=" + d.cfg.RunDir,
-		"LD_LIBRARY_PATH=" + os.Getenv("LD_LIBRARY_PATH")}
+	return []string{
+		"PATH=" + d.bins.dir + ":/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8", "LANGUAGE=C", "TZ=UTC", "HOME=" + d.cfg.RunDir, "PGHOST=" + d.cfg.RunDir,
+		"LD_LIBRARY_PATH=" + os.Getenv("LD_LIBRARY_PATH"),
+	}
 }
