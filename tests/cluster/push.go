@@ -64,7 +64,7 @@ func (p pusher) blob(ctx context.Context, dir, name string, d descriptor) error 
 	if err != nil || head.StatusCode == http.StatusOK {
 		return err
 	}
-	start, err := p.do(ctx, http.MethodPost, p.base+"/v2/"+name+"/blobs/uploads/", "", http.NoBody, 0)
+	start, err := p.do(ctx, http.MethodPost, p.base+"/v2/"+name+"/blobs/uploads/", "", http.NoBody, 0) //nolint:bodyclose // do has read and closed it
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (p pusher) blob(ctx context.Context, dir, name string, d descriptor) error 
 	}
 	defer file.Close()
 	// The Location names the address that the registry sees; ours is the relay's.
-	put, err := p.do(ctx, http.MethodPut, p.base+location.Path+"?"+query.Encode(), "application/octet-stream", file, d.Size)
+	put, err := p.do(ctx, http.MethodPut, p.base+location.Path+"?"+query.Encode(), "application/octet-stream", file, d.Size) //nolint:bodyclose // do has read and closed it
 	if err != nil {
 		return err
 	}

@@ -36,8 +36,9 @@ const (
 	// FileIdent says which certificate is which role.
 	FileIdent = "pg_ident.conf"
 
-	// MinMajor and MaxMajor are the PostgreSQL releases that Plimsoll knows.
+	// MinMajor is the oldest PostgreSQL release that Plimsoll knows.
 	MinMajor = 14
+	// MaxMajor is the newest.
 	MaxMajor = 18
 )
 
