@@ -19,8 +19,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
-	corev1 "k8s.io/api/core/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -488,7 +488,9 @@ func TestRequests(t *testing.T) {
 		}
 	}
 	w.annotate("orders", v1.AnnotationSwitchover, request1("s1", "orders-2", time.Now().Add(time.Minute)))
-	d := w.until("orders", "the switchover", func(d *v1.Database) bool { return is("s1", v1.RequestDone)(d) && running(d) && d.Status.Leader == "orders-2" })
+	d := w.until("orders", "the switchover", func(d *v1.Database) bool {
+		return is("s1", v1.RequestDone)(d) && running(d) && d.Status.Leader == "orders-2"
+	})
 	if len(d.Status.HandOvers) != 2 || d.Status.HandOvers[0].Cause != "switchover" || d.Status.HandOvers[0].From != "orders-1" {
 		t.Errorf("hand-overs: %+v", d.Status.HandOvers)
 	}

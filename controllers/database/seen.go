@@ -10,7 +10,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
@@ -156,9 +155,6 @@ func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) corev1.PodCondi
 	}
 	return corev1.PodCondition{}
 }
-
-// going says that an object is being deleted.
-func going(o metav1.Object) bool { return o.GetDeletionTimestamp() != nil }
 
 // soonest is the shorter of two waits, where 0 is none.
 func soonest(a, b time.Duration) time.Duration {
