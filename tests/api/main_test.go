@@ -52,9 +52,11 @@ type world struct {
 	server    tls.Certificate
 	// conversions counts the calls of the conversion webhook.
 	conversions atomic.Int64
+	// names counts those that fresh has given away.
+	names atomic.Int64
 }
 
-var shared *world
+var shared *world //nolint:gochecknoglobals // TestMain hands it to every test: one API server per test binary
 
 func TestMain(m *testing.M) {
 	code := 1
