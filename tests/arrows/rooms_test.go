@@ -33,7 +33,7 @@ func rooms() []room {
 		{path: "controllers/admission/serving"},
 		{path: "controllers/database", may: append(seam, "controllers/desired", "controllers/policy", "controllers/certificate",
 			"controllers/ssa", "controllers/agent/client")},
-		{path: "controllers/agent", may: append(seam, "controllers/agent/lease", "controllers/agent/kube")},
+		{path: "controllers/agent", may: append(seam, "controllers/agent/lease", "controllers/agent/kube", "controllers/agent/client")},
 		{path: "controllers/agent/lease", may: append(seam, "controllers/agent/kube")},
 		{path: "controllers/agent/kube", may: seam},
 		{path: "controllers/agent/client", may: seam},

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/plimsoll-dev/plimsoll-operator/tests/cluster"
 	"github.com/plimsoll-dev/plimsoll-operator/tests/install"
 )
 
@@ -89,8 +90,13 @@ func fits(cache string) error {
 	if err := unix.Statfs(cache, &disk); err != nil {
 		return fmt.Errorf("ask for the room in %s: %w", cache, err)
 	}
-	if free := disk.Bavail * uint64(disk.Bsize); free < 8*gib {
-		return fmt.Errorf("a local cluster needs 8 GiB of disk at %s, and %.1f are free; set PLIMSOLL_CACHE to a directory with more room", cache, float64(free)/gib)
+	// Most of it is Go's: modules and built packages, needed until the cluster's programs are in the cache.
+	need := uint64(25)
+	if _, err := cluster.Binary("kubelet"); err == nil {
+		need = 6
+	}
+	if free := disk.Bavail * uint64(disk.Bsize); free < need*gib {
+		return fmt.Errorf("a local cluster needs %d GiB of disk at %s, and %.1f are free; set PLIMSOLL_CACHE to a directory with more room", need, cache, float64(free)/gib)
 	}
 	return nil
 }

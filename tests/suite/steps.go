@@ -45,7 +45,8 @@ func all(w *workspace) []step {
 			return install.Build(ctx, log, w.root)
 		}},
 
-		{name: "cluster", limit: 10 * minute, needs: []string{"image", "database images"}, do: w.up},
+		{name: "cluster proof", limit: 12 * minute, needs: []string{"database images"}, after: []string{"image"}, results: true, do: w.prove},
+		{name: "cluster", limit: 10 * minute, needs: []string{"image", "database images"}, after: []string{"cluster proof"}, do: w.up},
 		{name: "operator", limit: 5 * minute, needs: []string{"cluster"}, do: w.operator},
 		{name: "e2e", limit: endToEndLimit + 2*minute, needs: []string{"operator"}, results: true, do: w.endToEnd(nil, "-test.skip=^TestBench", "-test.run="+w.tests)},
 		{name: "bench", limit: endToEndLimit + 2*minute, needs: []string{"operator"}, after: []string{"e2e"}, results: true, do: w.endToEnd([]string{"PLIMSOLL_BENCH_RUNS=" + strconv.Itoa(w.runs)}, "-test.run=^TestBench"+w.tests)},
@@ -97,8 +98,8 @@ func (w *workspace) api(ctx context.Context, log io.Writer) error {
 	if len(packages) == 0 {
 		return errNothingToDo
 	}
-	// Two servers at once would only make each other late.
-	return w.goTest(ctx, log, packages, "-race", "-p", "1")
+	// Two servers at once would only make each other late. The proof is a step of its own.
+	return w.goTest(ctx, log, packages, "-race", "-p", "1", "-skip=^TestProve$")
 }
 
 func (w *workspace) goTest(ctx context.Context, log io.Writer, packages []string, flags ...string) error {
@@ -135,18 +136,35 @@ func (w *workspace) tested(ctx context.Context, want func(tested) bool) ([]strin
 	return found, nil
 }
 
-// up starts the cluster. One that somebody else uses is left alone.
+// prove shows that the cluster itself does what tests ask of it. It starts and ends one of its own.
+func (w *workspace) prove(ctx context.Context, log io.Writer) error {
+	if err := w.claim(ctx); err != nil {
+		return err
+	}
+	return w.command(ctx, log, []string{"PLIMSOLL_PROVE=1"}, "go", "test", "-json", "-count=1", "-timeout=11m", "-run=^TestProve$", "./tests/cluster")
+}
+
 func (w *workspace) up(ctx context.Context, log io.Writer) error {
-	if _, err := cluster.Open(); err == nil && !w.keep {
-		if os.Getenv("CI") == "" {
-			return errors.New("a cluster is up already, of `make demo` perhaps: run `make demo-down` first")
-		}
-		if err := w.cluster(ctx, log, "down", "--fresh"); err != nil {
+	if !w.keep {
+		if err := w.claim(ctx); err != nil {
 			return err
 		}
 	}
-	w.startedCluster = !w.keep
 	return w.cluster(ctx, log, "up")
+}
+
+// claim makes sure that the machine's one cluster is nobody else's, and that this run takes it down.
+func (w *workspace) claim(ctx context.Context) error {
+	if _, err := cluster.Open(); err == nil && !w.startedCluster {
+		if os.Getenv("CI") == "" {
+			return errors.New("a cluster is up already, of `make demo` perhaps: run `make demo-down` first")
+		}
+		if err := w.cluster(ctx, io.Discard, "down", "--fresh"); err != nil {
+			return err
+		}
+	}
+	w.startedCluster = true
+	return nil
 }
 
 func (w *workspace) takeDown(ctx context.Context, say func(string, ...any)) error {
