@@ -90,7 +90,7 @@ func TestConversionLosesNothing(t *testing.T) {
 			if from == through {
 				continue
 			}
-			for range 300 {
+			for range 60 {
 				want := empty()
 				fill.Fill(want)
 				want.GetObjectKind().SetGroupVersionKind(v1.GroupVersion.WithKind("Database").GroupKind().WithVersion(from))

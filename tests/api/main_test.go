@@ -59,7 +59,7 @@ type world struct {
 var shared *world //nolint:gochecknoglobals // TestMain hands it to every test: one API server per test binary
 
 func TestMain(m *testing.M) {
-	code := 1
+	code, before := 1, goleak.IgnoreCurrent()
 	defer func() { os.Exit(code) }()
 	log.SetLogger(logr.Discard())
 	dir, err := os.MkdirTemp("", "plimsoll-api-")
@@ -78,7 +78,7 @@ func TestMain(m *testing.M) {
 	code = m.Run()
 	stop()
 	ended()
-	if err := goleak.Find(goleak.IgnoreCurrent()); err != nil && code == 0 {
+	if err := goleak.Find(before); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
