@@ -55,7 +55,7 @@ func TestWebhookRules(t *testing.T) {
 	}{
 		"the engine's own rule is asked":                       {[]edit{set("spec.parameters", map[string]any{"port": "1"})}, `spec.parameters[port]: Invalid value: "1": port is managed by Plimsoll: Services and certificates expect port 5432`},
 		"what the engine does not mind is taken":               {[]edit{set("spec.parameters", map[string]any{"work_mem": "4MB"})}, ""},
-		"a parameter that the engine does not know is refused": {[]edit{set("spec.parameters", map[string]any{"wrok_mem": "4MB"})}, `spec.parameters[wrok_mem]: Invalid value: "4MB": PostgreSQL knows no such parameter`},
+		"a parameter that the engine does not know is refused": {[]edit{set("spec.parameters", map[string]any{"work_memory": "4MB"})}, `spec.parameters[work_memory]: Invalid value: "4MB": PostgreSQL knows no such parameter`},
 		"a parameter's malformed value is refused":             {[]edit{set("spec.parameters", map[string]any{"work_mem": "lots"})}, `spec.parameters[work_mem]: Invalid value: "lots": work_mem `},
 		"a parameter that loses data is refused":               {[]edit{set("spec.parameters", map[string]any{"fsync": "off"})}, `spec.parameters[fsync]: Invalid value: "off": fsync must stay on`},
 		"a malformed line of pg_hba is refused":                {[]edit{set("spec.postgres.hba", []any{"hostssl all"})}, "spec.postgres.hba[0]: Invalid value: \"hostssl all\""},
