@@ -53,7 +53,7 @@ import (
 )
 
 // shared is the API server of this package's tests, started by the first that needs it.
-var shared struct {
+var shared struct { //nolint:gochecknoglobals // one API server for the package
 	once   sync.Once
 	config *rest.Config
 	scheme *runtime.Scheme
@@ -145,6 +145,7 @@ type world struct {
 	health    *Health
 	requests  *requestLog
 	reports   *Reports
+	stop      func()
 }
 
 // requestLog counts what the manager asks of the API server, watches apart.
@@ -176,7 +177,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-var worlds atomic.Int64
+var worlds atomic.Int64 //nolint:gochecknoglobals // names of namespaces
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
@@ -241,7 +242,7 @@ func (w *world) startManager() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
-	w.Cleanup(func() {
+	w.stop = sync.OnceFunc(func() {
 		cancel()
 		select {
 		case err := <-ended:
@@ -253,6 +254,7 @@ func (w *world) startManager() {
 		}
 		dialer.Close()
 	})
+	w.Cleanup(w.stop)
 }
 
 func (w *world) database(name string, change ...func(*v1.Database)) *v1.Database {
@@ -395,6 +397,24 @@ func TestDatabaseOnAPIServer(t *testing.T) {
 			t.Errorf("an idle Database caused requests: %v", got)
 		}
 	})
+}
+
+func TestANewManagerChangesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.database("orders")
+	w.until("orders", "three running instances", running)
+	time.Sleep(time.Second)
+	w.stop()
+	before := w.objects()
+	w.registry = prometheus.NewRegistry()
+	w.startManager()
+	time.Sleep(4 * time.Second)
+	if diff := cmp.Diff(before, w.objects()); diff != "" {
+		t.Errorf("a restart of the manager was written down:\n%s", diff)
+	}
+	if open, _, _ := w.reports.counts(); open != 3 {
+		t.Errorf("the new manager follows %d agents", open)
+	}
 }
 
 func (w *world) pod(name string) *corev1.Pod {

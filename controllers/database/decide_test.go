@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
@@ -536,5 +537,20 @@ func TestRequestsOfPeople(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+func TestCertManagerIsAskedBeforeItsSecretExists(t *testing.T) {
+	s := empty(1)
+	s.Database.Spec.TLS.IssuerRef = &v1.IssuerReference{Name: "ca", Kind: "ClusterIssuer"}
+	s.Secrets.Problem = &Finding{v1.ReasonSecretMissing, "not yet"}
+	plan := decide(s.Seen, surroundings(), noon())
+	if len(plan.Apply) != 1 || len(plan.Pods) > 0 {
+		t.Fatalf("applied %v, made %d pods", plan.Apply, len(plan.Pods))
+	}
+	u := plan.Apply[0].(*unstructured.Unstructured)
+	got, _, _ := unstructured.NestedMap(u.Object, "spec", "issuerRef")
+	if diff := cmp.Diff(map[string]any{"name": "ca", "kind": "ClusterIssuer", "group": "cert-manager.io"}, got); diff != "" || u.GetName() != "orders-issued" {
+		t.Errorf("%s %s", u.GetName(), diff)
 	}
 }

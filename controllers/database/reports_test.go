@@ -239,3 +239,27 @@ plimsoll_certificate_expiry_timestamp_seconds{database="orders",name="ca",namesp
 		}
 	})
 }
+
+func TestAManagerThatBeginsWaitsForTheFirstWord(t *testing.T) {
+	listening(t, func(t *testing.T, air *radio, r *Reports, _ func() int) {
+		if r.Warm(orders()) {
+			t.Error("warm before anyone was heard")
+		}
+		air.say(said(func(*engine.Report) {}))
+		if !r.Warm(orders()) {
+			t.Error("not warm though all were heard")
+		}
+		other := orders1()
+		other.Instance = "orders-2"
+		r.Follow(orders(), []Target{orders1(), other})
+		if !r.Warm(orders()) {
+			t.Error("an instance that came later holds everything up")
+		}
+	})
+	listening(t, func(t *testing.T, _ *radio, r *Reports, _ func() int) {
+		time.Sleep(warmUp)
+		if !r.Warm(orders()) {
+			t.Error("an agent that never speaks holds everything up for ever")
+		}
+	})
+}

@@ -76,6 +76,10 @@ func TestProblemsOfSecretsAreNamed(t *testing.T) {
 				d.Spec.Bootstrap.SQL = []v1.SQLSource{{ConfigMapKeyRef: &v1.KeyReference{Name: "sql", Key: "init.sql"}}}
 			},
 		},
+		"a certificate that cert-manager has not issued": {
+			spec: func(d *v1.Database) { d.Spec.TLS.IssuerRef = &v1.IssuerReference{Name: "ca", Kind: "Issuer"} },
+			want: "SecretMissing: cert-manager has not written Secret orders-issued of spec.tls.issuerRef yet; see its Certificate of that name, and whether the issuer exists",
+		},
 		"a server certificate that is none": {
 			spec: func(d *v1.Database) { d.Spec.TLS.ServerSecret = "tls" },
 			raw: rawSecrets{foreign: rawSecret{found: true, data: map[string][]byte{
