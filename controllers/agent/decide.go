@@ -195,8 +195,12 @@ func leading(s seen) step {
 		return step{Do: rest, Why: "waits for the manager's first aim"}
 	case s.Server.Life == up && (s.Server.StopSent != 0 || restartDue(s) && s.Decision.Phase == lease.PhaseNone):
 		return restarting(s)
+	case expired(s):
+		return step{Do: rest, Why: "the leadership has run out"} // an agent that thaws looks at the clock first
 	case s.Server.Life == up:
 		return leadingUp(s, r)
+	case s.Decision.Phase == lease.PhaseQuiescing:
+		return step{Do: rest, Why: "its server died while it handed over"} // a new one would let sessions write
 	case s.Decision.Serial <= s.Server.Barrier:
 		return step{Do: rest, Why: "was stopped from outside; waits for the next decision"}
 	case s.Server.FellAt != 0 && s.Now < s.Server.FellAt.Add(fallPause):
@@ -208,6 +212,8 @@ func leading(s seen) step {
 	}
 	return step{Do: prepare, Role: r}
 }
+
+func expired(s seen) bool { return s.Decision.Deadline != 0 && s.Now >= s.Decision.Deadline }
 
 func leadingUp(s seen, r engine.Role) step {
 	switch s.Decision.Phase {

@@ -53,7 +53,8 @@ type keeper struct {
 	server   server
 	proc     *process.Process
 	busy     *work
-	failures int
+	failures int // of steps, in a row
+	falls    int // of servers, until one was stable
 	trouble  trouble
 	lastRole lease.Decision
 	upSince  time.Time
@@ -213,7 +214,7 @@ func (k *keeper) look() seen {
 		k.server.Checkpointed = false
 	}
 	if k.proc != nil && !k.upSince.IsZero() && time.Since(k.upSince) > stable && k.server.Became != nil {
-		k.failures = 0
+		k.falls = 0
 	}
 	k.server.Barrier = k.barrier
 	return seen{
@@ -346,14 +347,14 @@ func (k *keeper) fell() {
 		k.log.Info("server stopped", "exit", exit.String(), "took", k.clock.Now().Sub(k.server.StopSent).String())
 	default:
 		k.server.FellAt = k.clock.Now()
-		k.failures++
-		k.server.RetryAt = k.clock.Now().Add(backoff(200*time.Millisecond, 30*time.Second, k.failures-1))
+		k.falls++
+		k.server.RetryAt = k.clock.Now().Add(backoff(200*time.Millisecond, 30*time.Second, k.falls-1))
 		text := "the server ended by itself: " + exit.String()
 		if said := k.tail(); said != "" {
 			text += ": " + said
 		}
 		k.trouble = trouble{"ServerFailed", text}
-		k.log.Warn("server ended by itself", "exit", exit.String(), "failures", k.failures)
+		k.log.Warn("server ended by itself", "exit", exit.String(), "falls", k.falls)
 	}
 	k.server.Life = fallen
 }
@@ -451,16 +452,19 @@ func (k *keeper) finish(r result) {
 	w.cancel()
 	k.busy = nil
 	role := w.step.Role
+	onServer := w.step.Do == become || w.step.Do == quiesce || w.step.Do == checkpoint
+	if onServer && k.server.Life != up {
+		return // whatever it did, that server is gone
+	}
 	if r.err != nil {
-		if w.step.Do == become || w.step.Do == quiesce || w.step.Do == checkpoint {
+		if onServer {
 			k.fail(fmt.Errorf("%s %s: %w", w.step.Do, role.Kind, r.err), time.Second)
 			return
 		}
 		k.fail(fmt.Errorf("%s as %s: %w", w.step.Do, role.Kind, r.err), 10*time.Second)
 		return
 	}
-	k.server.RetryAt = 0
-	k.trouble = trouble{}
+	k.server.RetryAt, k.failures = 0, 0
 	switch w.step.Do {
 	case plan:
 		k.server.Planned, k.server.Discards = &role, r.discards
@@ -470,7 +474,7 @@ func (k *keeper) finish(r result) {
 			k.remember(func(m *memory) { m.Initialised = true })
 		}
 	case become:
-		k.failures = 0
+		k.trouble = trouble{}
 		k.server.Became, k.server.Quiesced = &role, false
 		k.server.LookAgain = k.clock.Now().Add(lookAgain)
 	case checkpoint:

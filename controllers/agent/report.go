@@ -117,6 +117,9 @@ func (r *reporter) build() engine.Report {
 		out.Leader = d.Record.Leader
 	}
 	out.Leading = d.Role == lease.RolePrimary
+	if out.Leading && r.aim.Synchronous == synchronousPreferred {
+		out.SyncWanted = d.SyncNeed // what it would wait for, if enough were there
+	}
 	out.RestartDone = r.restartDone()
 	out.SecretsHash = r.certs.hash()
 	out.Data, out.WAL = volume(r.cfg.DataDir), volume(r.cfg.WALDir)

@@ -232,7 +232,9 @@ func (m *Machine) progressSwapping() {
 	if m.store.busy {
 		return
 	}
-	if m.now >= m.cand.until || m.promised(m.cand.epoch, m.cfg.Self) != "" {
+	// A bootstrap has no time to be in: nobody else may do it, and epoch 1 comes once.
+	late := m.now >= m.cand.until && m.cand.cause != causeBootstrap
+	if late || m.promised(m.cand.epoch, m.cfg.Self) != "" {
 		m.giveUp("the swap did not come through in time", "")
 		return
 	}

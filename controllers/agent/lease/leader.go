@@ -101,7 +101,7 @@ func (m *Machine) progressClaiming() {
 		m.voter.holdUntil, m.voter.asideUntil = 0, 0
 		m.voter.handed = Position{}
 		m.note(EventElected, l.epoch, m.cand.cause)
-	case m.now >= l.until:
+	case m.now >= l.until && !m.alone():
 		m.giveUp("no majority of grants", "")
 	}
 }

@@ -55,7 +55,7 @@ func defaults(d *v1.Database) map[string]string {
 		"wal_level":                      "replica",
 		"wal_receiver_status_interval":   "1s",
 		"wal_receiver_timeout":           "5s",
-		"wal_retrieve_retry_interval":    "500ms",
+		"wal_retrieve_retry_interval":    "200ms",
 		"wal_sender_timeout":             "5s",
 		"superuser_reserved_connections": "5",
 		// Huge pages that a node has and a pod may not use end the server with SIGBUS.

@@ -25,7 +25,7 @@ const (
 	// SystemSchema in SystemDatabase.
 	SystemSchema = "plimsoll"
 	// MemberPrefix begins the common name of a member's certificate.
-	MemberPrefix = "plimsoll-member:"
+	MemberPrefix = engine.MemberCommonName
 	// IdentMap is the name of the map in pg_ident.conf that names who may be the superuser or the replication role.
 	IdentMap = "plimsoll"
 

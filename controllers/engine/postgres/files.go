@@ -74,7 +74,7 @@ host replication ` + Superuser + ` all reject
 // renderIdent lets each member's certificate, and no other of the same authority, be the replication role.
 func renderIdent(d *v1.Database) string {
 	return "# Written by Plimsoll: map, name in the certificate, role.\n" +
-		IdentMap + ` "/^` + MemberPrefix + regexp.QuoteMeta(d.Name) + `-[0-9]+$" ` + ReplicationUser + "\n"
+		IdentMap + ` /^` + MemberPrefix + regexp.QuoteMeta(d.Name) + `-[0-9]+$ ` + ReplicationUser + "\n"
 }
 
 // ordered gives the values of the hot-standby-sensitive parameters that this member should have now: on its way up a primary

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -68,8 +70,13 @@ func (m *member) prepareAndKill(r engine.Role, after time.Duration) bool {
 	}
 	_ = cmd.Process.Kill()
 	<-done
+	// The end of PID 1 is the end of all: of the child that receives the log for pg_basebackup, of pg_rewind's server.
 	m.c.until("the programs that it had started are gone", func() error {
-		if users := usersOf(m.cfg.DataDir); len(users) > 0 {
+		users := usersOf(m.cfg.DataDir)
+		for _, pid := range users {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if len(users) > 0 {
 			return fmt.Errorf("processes %v", users)
 		}
 		return nil
@@ -78,12 +85,16 @@ func (m *member) prepareAndKill(r engine.Role, after time.Duration) bool {
 }
 
 // usersOf are processes that work in the directory.
-func usersOf(dir string) []string {
+func usersOf(dir string) []int {
 	all, _ := filepath.Glob("/proc/[0-9]*/cwd")
-	var users []string
+	var users []int
 	for _, link := range all {
-		if at, err := os.Readlink(link); err == nil && len(at) >= len(dir) && at[:len(dir)] == dir {
-			users = append(users, link)
+		at, err := os.Readlink(link)
+		if err != nil || at != dir && !strings.HasPrefix(at, dir+"/") {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(link))); err == nil {
+			users = append(users, pid)
 		}
 	}
 	return users
@@ -124,7 +135,7 @@ func TestPrepareSurvivesItsEndAtAnyInstant(t *testing.T) {
 		m := c.add(true)
 		r := c.role(m, engine.Primary, 1, nil)
 		r.Initialise = true
-		m.untilDone(r, 100*time.Millisecond)
+		m.untilDone(r, 150*time.Millisecond)
 		m.start(r)
 		m.become(r)
 		m.alone(t)

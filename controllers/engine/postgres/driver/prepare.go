@@ -92,7 +92,7 @@ func (d *Driver) Prepare(ctx context.Context, r engine.Role) error {
 		return err
 	}
 	d.history.forget()
-	d.role, d.dirty, d.quiet = r, false, false
+	d.role, d.dirty, d.quiet = d.usable(r), false, false
 	d.state.Lock()
 	d.streamed, d.upstream = false, r.Upstream
 	d.state.Unlock()
@@ -110,7 +110,7 @@ func (d *Driver) ready(r engine.Role) error {
 	if err := d.sweep(); err != nil {
 		return err
 	}
-	_, err := d.install(r, false)
+	_, err := d.install(d.usable(r), false)
 	return err
 }
 
