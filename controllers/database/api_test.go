@@ -362,7 +362,8 @@ func TestDatabaseOnAPIServer(t *testing.T) {
 		got := map[string]any{"leader": d.Status.Leader, "epoch": d.Status.Epoch, "voters": d.Status.Voters, "ready": d.Status.Ready, "version": d.Status.Version}
 		want := map[string]any{"leader": "orders-1", "epoch": int64(1), "voters": []string{"orders-1", "orders-2", "orders-3"}, "ready": "3/3", "version": "15.18"}
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Error(diff)
+			raw, _ := yaml.Marshal(d.Status)
+			t.Errorf("%s\n%s", diff, raw)
 		}
 		if len(d.Status.Certificates) != 3 {
 			t.Errorf("certificates: %v", d.Status.Certificates)

@@ -36,6 +36,8 @@ const (
 	// A pass that failed is tried again after a pause that doubles between these.
 	minRetry = 200 * time.Millisecond
 	maxRetry = 30 * time.Second
+	// cachePause is how long a cache that is behind our own write is waited for at a time.
+	cachePause = 20 * time.Millisecond
 )
 
 // Options are what a Reconciler is built from.
@@ -92,6 +94,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	seen, err := r.observe(ctx, req.NamespacedName)
 	if err != nil || seen.Database == nil {
 		return ctrl.Result{}, err
+	}
+	if r.health.behind(seen.Database) {
+		return ctrl.Result{RequeueAfter: cachePause}, nil
 	}
 	plan := decide(seen, r.around, r.now())
 	acted := r.apply(ctx, seen, plan)

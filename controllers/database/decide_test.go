@@ -72,7 +72,7 @@ func TestDecide(t *testing.T) {
 		},
 		"a lost Lease never lets anyone initialise again": {
 			scene: func() *scene { s := settled(1); s.Lease = nil; s.silence("orders-1"); return s },
-			want:  gist{},
+			want:  gist{Working: "Changing: waiting for orders-1 to get a vote"},
 		},
 		"without Lease and status, a volume of a further instance shows that one led": {
 			scene: func() *scene { s := empty(3); s.claim(2, "10Gi", "10Gi"); return s },
