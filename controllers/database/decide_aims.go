@@ -53,12 +53,21 @@ func (d *draft) aim(name string, report *engine.Report) engine.Aim {
 	return a
 }
 
-// bootstrap names the member that may initialise, by the Lease's own word, while nobody ever led.
+// bootstrap names the member that may initialise: by the Lease's own word while nobody ever led, and from its election on, which
+// comes before it has data, until a primary has served. The agent asks the record, and its own volume, as well.
 func (d *draft) bootstrap() string {
-	if d.seen.Lease == nil || !d.neverLed() {
+	db := d.seen.Database
+	first := desired.InstanceName(db.Name, 1)
+	switch {
+	case d.seen.Lease == nil || bootstrapped(db):
+		return ""
+	case d.neverLed():
+		return d.seen.Lease.Annotations[v1.AnnotationBootstrap]
+	case d.Leadership.Epoch == 1 && d.Leadership.Leader == first && len(d.Leadership.Voters) == 1:
+		return first
+	default:
 		return ""
 	}
-	return d.seen.Lease.Annotations[v1.AnnotationBootstrap]
 }
 
 // init is what a new database begins with. Its SQL is dropped once a primary served: it has run, and may hold secrets.
