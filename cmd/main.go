@@ -11,7 +11,7 @@ import (
 )
 
 // version is set by the linker.
-var version = "devel" //nolint:gochecknoglobals // the linker sets it by name
+var version = "devel"
 
 func main() {
 	if err := root().ExecuteContext(ctrl.SetupSignalHandler()); err != nil {

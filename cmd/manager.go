@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -55,6 +57,8 @@ const (
 	// syncPatience is how long a readiness check waits for the caches.
 	syncPatience = time.Second
 	startTimeout = 15 * time.Second
+	// The kind Database is waited for this long, and looked for this often.
+	patience, lookEvery = 2 * time.Minute, time.Second
 )
 
 // run builds the parts and starts them; it returns when ctx has ended and they have.
@@ -74,11 +78,11 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	mgr, err := newManager(config, o, logger, hooks)
+	openShift, err := look(ctx, config, logger)
 	if err != nil {
 		return err
 	}
-	openShift, err := onOpenShift(config)
+	mgr, err := newManager(config, o, logger, hooks)
 	if err != nil {
 		return err
 	}
@@ -202,24 +206,30 @@ func newLock(config *rest.Config, o options) (resourcelock.Interface, error) {
 	}, nil
 }
 
-// onOpenShift asks whether the platform has OpenShift's security constraints.
-func onOpenShift(config *rest.Config) (bool, error) {
+// look asks whether the platform has OpenShift's security constraints. It waits for the kind Database, which is often installed in
+// the same breath as the manager, so that nobody has to wait for a pod that backs off.
+func look(ctx context.Context, config *rest.Config, logger logr.Logger) (openShift bool, err error) {
 	own := rest.CopyConfig(config)
 	own.Timeout = startTimeout
 	found, err := discovery.NewDiscoveryClientForConfig(own)
 	if err != nil {
 		return false, fmt.Errorf("make a client for the API's groups: %w", err)
 	}
+	err = wait.PollUntilContextTimeout(ctx, lookEvery, patience, true, func(context.Context) (bool, error) {
+		_, err := found.ServerResourcesForGroupVersion(v1.GroupVersion.String())
+		if err != nil {
+			logger.Info("waiting for the kind Database", "error", err.Error())
+		}
+		return err == nil, nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("the API server does not serve %s; install the CustomResourceDefinition databases.plimsoll.dev: %w", v1.GroupVersion, err)
+	}
 	groups, err := found.ServerGroups()
 	if err != nil {
 		return false, fmt.Errorf("ask for the API's groups: %w", err)
 	}
-	for _, g := range groups.Groups {
-		if g.Name == "security.openshift.io" {
-			return true, nil
-		}
-	}
-	return false, nil
+	return slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == "security.openshift.io" }), nil
 }
 
 // addDatabases adds the reconciler of Databases and what it needs.

@@ -115,7 +115,6 @@ type database struct {
 	port    int
 	members []*memberPod
 	manager *client.Client
-	aims    int64
 	change  func(*engine.Aim)
 }
 

@@ -19,8 +19,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
-	corev1 "k8s.io/api/core/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -53,7 +53,7 @@ import (
 )
 
 // shared is the API server of this package's tests, started by the first that needs it.
-var shared struct {
+var shared struct { //nolint:gochecknoglobals // one API server for the package
 	once   sync.Once
 	config *rest.Config
 	scheme *runtime.Scheme
@@ -145,6 +145,7 @@ type world struct {
 	health    *Health
 	requests  *requestLog
 	reports   *Reports
+	stop      func()
 }
 
 // requestLog counts what the manager asks of the API server, watches apart.
@@ -176,7 +177,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-var worlds atomic.Int64
+var worlds atomic.Int64 //nolint:gochecknoglobals // names of namespaces
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
@@ -241,7 +242,7 @@ func (w *world) startManager() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
-	w.Cleanup(func() {
+	w.stop = sync.OnceFunc(func() {
 		cancel()
 		select {
 		case err := <-ended:
@@ -253,6 +254,7 @@ func (w *world) startManager() {
 		}
 		dialer.Close()
 	})
+	w.Cleanup(w.stop)
 }
 
 func (w *world) database(name string, change ...func(*v1.Database)) *v1.Database {
@@ -362,7 +364,8 @@ func TestDatabaseOnAPIServer(t *testing.T) {
 		got := map[string]any{"leader": d.Status.Leader, "epoch": d.Status.Epoch, "voters": d.Status.Voters, "ready": d.Status.Ready, "version": d.Status.Version}
 		want := map[string]any{"leader": "orders-1", "epoch": int64(1), "voters": []string{"orders-1", "orders-2", "orders-3"}, "ready": "3/3", "version": "15.18"}
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Error(diff)
+			raw, _ := yaml.Marshal(d.Status)
+			t.Errorf("%s\n%s", diff, raw)
 		}
 		if len(d.Status.Certificates) != 3 {
 			t.Errorf("certificates: %v", d.Status.Certificates)
@@ -394,6 +397,24 @@ func TestDatabaseOnAPIServer(t *testing.T) {
 			t.Errorf("an idle Database caused requests: %v", got)
 		}
 	})
+}
+
+func TestANewManagerChangesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.database("orders")
+	w.until("orders", "three running instances", running)
+	time.Sleep(time.Second)
+	w.stop()
+	before := w.objects()
+	w.registry = prometheus.NewRegistry()
+	w.startManager()
+	time.Sleep(4 * time.Second)
+	if diff := cmp.Diff(before, w.objects()); diff != "" {
+		t.Errorf("a restart of the manager was written down:\n%s", diff)
+	}
+	if open, _, _ := w.reports.counts(); open != 3 {
+		t.Errorf("the new manager follows %d agents", open)
+	}
 }
 
 func (w *world) pod(name string) *corev1.Pod {
@@ -487,7 +508,9 @@ func TestRequests(t *testing.T) {
 		}
 	}
 	w.annotate("orders", v1.AnnotationSwitchover, request1("s1", "orders-2", time.Now().Add(time.Minute)))
-	d := w.until("orders", "the switchover", func(d *v1.Database) bool { return is("s1", v1.RequestDone)(d) && running(d) && d.Status.Leader == "orders-2" })
+	d := w.until("orders", "the switchover", func(d *v1.Database) bool {
+		return is("s1", v1.RequestDone)(d) && running(d) && d.Status.Leader == "orders-2"
+	})
 	if len(d.Status.HandOvers) != 2 || d.Status.HandOvers[0].Cause != "switchover" || d.Status.HandOvers[0].From != "orders-1" {
 		t.Errorf("hand-overs: %+v", d.Status.HandOvers)
 	}

@@ -70,13 +70,15 @@ func (r *Reconciler) apply(ctx context.Context, s Seen, p Plan) Acted {
 	if p.Certificates != nil {
 		material = r.secretsOf(ctx, s, p, &a)
 	}
+	mountable := a.Err == nil && a.Foreign == nil
 	for _, obj := range p.Create {
 		a.failed(r.write(ctx, r.writer.Create, obj))
 	}
 	for _, obj := range p.Apply {
 		a.failed(r.write(ctx, r.writer.Apply, obj))
 	}
-	if a.Err == nil && a.Foreign == nil {
+	// A pod needs its Secrets. That some other object cannot be written is no reason to leave a lost instance away.
+	if mountable {
 		r.makePods(ctx, s, p, material, &a)
 	}
 	r.labelPods(ctx, s, p, material, &a)

@@ -36,6 +36,8 @@ const (
 	// A pass that failed is tried again after a pause that doubles between these.
 	minRetry = 200 * time.Millisecond
 	maxRetry = 30 * time.Second
+	// shortPause is how long a cache that is behind our own write, or a first report, is waited for at a time.
+	shortPause = 50 * time.Millisecond
 )
 
 // Options are what a Reconciler is built from.
@@ -92,6 +94,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	seen, err := r.observe(ctx, req.NamespacedName)
 	if err != nil || seen.Database == nil {
 		return ctrl.Result{}, err
+	}
+	if r.health.behind(seen.Database) || !r.reports.Warm(req.NamespacedName) {
+		return ctrl.Result{RequeueAfter: shortPause}, nil // what there is to see is still on its way
 	}
 	plan := decide(seen, r.around, r.now())
 	acted := r.apply(ctx, seen, plan)

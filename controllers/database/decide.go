@@ -271,6 +271,10 @@ func (d *draft) earlierVolumes() bool {
 
 // credentials stops a new Database that lacks what it needs. One that runs goes on with what it has.
 func (d *draft) credentials() bool {
+	names := certificate.ServerLeaf(string(d.seen.Database.UID), d.seen.Database.Namespace, d.seen.Database.Name).DNSNames
+	if wish := desired.IssuedCertificate(d.Inputs, names); wish != nil {
+		d.Apply = append(d.Apply, wish)
+	}
 	problem := d.seen.Secrets.Problem
 	if problem == nil {
 		d.Certificates = d.wantedCertificates()

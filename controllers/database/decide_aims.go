@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/desired"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 )
 
@@ -38,7 +39,7 @@ func (d *draft) aim(name string, report *engine.Report) engine.Aim {
 		Restart: report.RestartDone,
 	}
 	for _, member := range d.Wanted {
-		a.Members = append(a.Members, engine.Peer{Name: member, Address: address(db, member)})
+		a.Members = append(a.Members, engine.Peer{Name: member, Address: desired.Address(db.Namespace, db.Name, member)})
 	}
 	if token := d.seen.Asked[name]; token != "" {
 		a.Restart = token // while its server is down, an instance does not say any more that it needs one

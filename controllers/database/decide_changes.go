@@ -116,8 +116,8 @@ func (d *draft) parametersToken(name string) string {
 
 // restartRequest works through a request for a restart: replicas one by one, then the leader hands over and is the last.
 func (d *draft) restartRequest() bool {
-	r, go_ := d.open(kindRestart, d.seen.Database.Annotations[v1.AnnotationRestart])
-	if !go_ {
+	r, goOn := d.open(kindRestart, d.seen.Database.Annotations[v1.AnnotationRestart])
+	if !goOn {
 		return true
 	}
 	targets := d.Wanted
@@ -171,8 +171,8 @@ func (d *draft) restartNext(rest []string, token string, all bool) {
 
 // switchoverRequest hands a request to the leader and passes its answer on.
 func (d *draft) switchoverRequest() bool {
-	r, go_ := d.open(kindSwitchover, d.seen.Database.Annotations[v1.AnnotationSwitchover])
-	if !go_ {
+	r, goOn := d.open(kindSwitchover, d.seen.Database.Annotations[v1.AnnotationSwitchover])
+	if !goOn {
 		return true
 	}
 	if answer, ok := d.agentsAnswer(r.ID); ok && answer.State != string(v1.RequestRunning) {

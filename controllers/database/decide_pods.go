@@ -186,7 +186,7 @@ func (d *draft) findings() bool {
 		}
 	}
 	for _, name := range d.Wanted {
-		if r := d.seen.report(name); r != nil && r.Ready && !d.Leadership.votes(name) {
+		if d.seen.Pods[name] != nil && !d.Leadership.votes(name) {
 			d.work(d.madeReason(), "waiting for %s to get a vote", name)
 		}
 	}

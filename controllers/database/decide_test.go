@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
@@ -72,7 +73,7 @@ func TestDecide(t *testing.T) {
 		},
 		"a lost Lease never lets anyone initialise again": {
 			scene: func() *scene { s := settled(1); s.Lease = nil; s.silence("orders-1"); return s },
-			want:  gist{},
+			want:  gist{Working: "Changing: waiting for orders-1 to get a vote"},
 		},
 		"without Lease and status, a volume of a further instance shows that one led": {
 			scene: func() *scene { s := empty(3); s.claim(2, "10Gi", "10Gi"); return s },
@@ -112,20 +113,35 @@ func TestDecide(t *testing.T) {
 			want:  gist{Stalled: `InvalidSpec: spec.engine: "oracle" is not known; use postgres`},
 		},
 		"a Database that is deleted is left to the garbage collector": {
-			scene: func() *scene { s := settled(3); s.Database.DeletionTimestamp = gone(); delete(s.Pods, "orders-2"); return s },
-			want:  gist{},
+			scene: func() *scene {
+				s := settled(3)
+				s.Database.DeletionTimestamp = gone()
+				delete(s.Pods, "orders-2")
+				return s
+			},
+			want: gist{},
 		},
 		"a paused Database is left alone": {
-			scene: func() *scene { s := settled(3); s.Database.Spec.Maintenance.Paused = true; delete(s.Pods, "orders-2"); return s },
-			want:  gist{},
+			scene: func() *scene {
+				s := settled(3)
+				s.Database.Spec.Maintenance.Paused = true
+				delete(s.Pods, "orders-2")
+				return s
+			},
+			want: gist{},
 		},
 		"a lost pod is made again under its name": {
 			scene: func() *scene { s := settled(3); delete(s.Pods, "orders-1"); s.silence("orders-1"); return s },
 			want:  gist{Working: "Changing: starting orders-1", Pods: []string{"orders-1"}},
 		},
 		"a pod that is ending is waited for": {
-			scene: func() *scene { s := settled(3); s.Pods["orders-2"].DeletionTimestamp = gone(); s.silence("orders-2"); return s },
-			want:  gist{Working: "Changing: waiting for the old pod of orders-2 to end"},
+			scene: func() *scene {
+				s := settled(3)
+				s.Pods["orders-2"].DeletionTimestamp = gone()
+				s.silence("orders-2")
+				return s
+			},
+			want: gist{Working: "Changing: waiting for the old pod of orders-2 to end"},
 		},
 		"a pod that failed for good is cleared away": {
 			scene: func() *scene {
@@ -186,8 +202,13 @@ func TestDecide(t *testing.T) {
 			want:  gist{},
 		},
 		"a volume that is to be deleted goes after its instance": {
-			scene: func() *scene { s := settled(2); s.claim(3, "10Gi", "10Gi"); s.Database.Spec.DeletionPolicy = v1.DeletionDelete; return s },
-			want:  gist{Remove: []string{"volume orders-3"}},
+			scene: func() *scene {
+				s := settled(2)
+				s.claim(3, "10Gi", "10Gi")
+				s.Database.Spec.DeletionPolicy = v1.DeletionDelete
+				return s
+			},
+			want: gist{Remove: []string{"volume orders-3"}},
 		},
 		"changed resources replace the replica with the highest number first": {
 			scene: func() *scene { s := settled(3); big(s); s.obey(); return s },
@@ -215,7 +236,14 @@ func TestDecide(t *testing.T) {
 			want: gist{Working: "Changing: replacing orders-2: its pod's spec changed", Remove: []string{"pod orders-2"}},
 		},
 		"the leader hands over before its pod is replaced": {
-			scene: func() *scene { s := settled(3); big(s); s.renew(2); s.renew(3); s.obeyAllBut("orders-1"); return s },
+			scene: func() *scene {
+				s := settled(3)
+				big(s)
+				s.renew(2)
+				s.renew(3)
+				s.obeyAllBut("orders-1")
+				return s
+			},
 			want: gist{
 				Working: "Changing: handing over from orders-1 to orders-2",
 				Aims:    []string{"orders-1: members 1,2,3 epoch 1 switchover roll-orders-2-" + window + " to orders-2"},
@@ -281,7 +309,11 @@ func TestDecide(t *testing.T) {
 			want: gist{Working: "Changing: stopping 3 instances", Remove: []string{"pod orders-1", "pod orders-2", "pod orders-3"}},
 		},
 		"a bigger size grows every volume": {
-			scene: func() *scene { s := settled(3); s.Database.Spec.Storage.Size = resource.MustParse("20Gi"); return s.quiet() },
+			scene: func() *scene {
+				s := settled(3)
+				s.Database.Spec.Storage.Size = resource.MustParse("20Gi")
+				return s.quiet()
+			},
 			want: gist{
 				Working: "Changing: growing volume orders-1 to 20Gi", Claims: []string{"orders-1 20Gi", "orders-2 20Gi", "orders-3 20Gi"},
 			},
@@ -505,5 +537,20 @@ func TestRequestsOfPeople(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+func TestCertManagerIsAskedBeforeItsSecretExists(t *testing.T) {
+	s := empty(1)
+	s.Database.Spec.TLS.IssuerRef = &v1.IssuerReference{Name: "ca", Kind: "ClusterIssuer"}
+	s.Secrets.Problem = &Finding{v1.ReasonSecretMissing, "not yet"}
+	plan := decide(s.Seen, surroundings(), noon())
+	if len(plan.Apply) != 1 || len(plan.Pods) > 0 {
+		t.Fatalf("applied %v, made %d pods", plan.Apply, len(plan.Pods))
+	}
+	u := plan.Apply[0].(*unstructured.Unstructured)
+	got, _, _ := unstructured.NestedMap(u.Object, "spec", "issuerRef")
+	if diff := cmp.Diff(map[string]any{"name": "ca", "kind": "ClusterIssuer", "group": "cert-manager.io"}, got); diff != "" || u.GetName() != "orders-issued" {
+		t.Errorf("%s %s", u.GetName(), diff)
 	}
 }

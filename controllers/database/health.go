@@ -68,6 +68,15 @@ func (h *Health) wrote(seen *v1.Database) {
 	h.expected[key] = expectation{before: seen.ResourceVersion, at: h.now()}
 }
 
+// behind says that the cache does not show yet what the manager wrote a moment ago: a pass on it would decide on, and might tell,
+// what is no longer so. After a second it is let through all the same, for a write that changed nothing in the end.
+func (h *Health) behind(seen *v1.Database) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	want, known := h.expected[client.ObjectKeyFromObject(seen)]
+	return known && want.before == seen.ResourceVersion && h.now().Sub(want.at) < time.Second
+}
+
 // Check is the readiness check.
 func (h *Health) Check(request *http.Request) error {
 	return errors.Join(h.stuck(), h.stale(request.Context()))

@@ -24,6 +24,9 @@ const (
 	maxPause = 15 * time.Second
 	// nudgeEvery bounds how often a Database is looked at again because logins are refused, which anyone who reaches it can cause.
 	nudgeEvery = time.Second
+	// warmUp is how long a manager that has just begun waits for the first word of agents that were there before it: without it,
+	// every restart of the manager would tell that all Databases are down.
+	warmUp = 5 * time.Second
 	// maxStreams bounds the streams of one manager.
 	maxStreams = 4096
 )
@@ -67,6 +70,7 @@ type Reports struct {
 	mu      sync.Mutex
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
 	streams map[types.NamespacedName]map[string]*stream
+	begun   map[types.NamespacedName]time.Time // when a Database was first followed; zero once it is warm
 	count   int
 	dropped int64 // streams refused at the bound
 	broken  int64 // streams that ended by themselves
@@ -83,7 +87,7 @@ type stream struct {
 // NewReports returns an empty store.
 func NewReports(agents Agents, log logr.Logger) *Reports {
 	base, cancel := context.WithCancel(context.Background())
-	return &Reports{agents: agents, log: log, max: maxStreams, base: base, cancel: cancel, streams: map[types.NamespacedName]map[string]*stream{}}
+	return &Reports{agents: agents, log: log, max: maxStreams, base: base, cancel: cancel, streams: map[types.NamespacedName]map[string]*stream{}, begun: map[types.NamespacedName]time.Time{}}
 }
 
 // Source hands the reconciler's queue to the store. The queue holds a Database once, so waking it cannot pile up.
@@ -114,6 +118,9 @@ func (r *Reports) Start(ctx context.Context) error {
 func (r *Reports) Follow(database types.NamespacedName, targets []Target) map[string]Heard {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if _, known := r.begun[database]; !known {
+		r.begun[database] = time.Now()
+	}
 	current := r.streams[database]
 	wanted := map[string]bool{}
 	for _, t := range targets {
@@ -133,7 +140,30 @@ func (r *Reports) Follow(database types.NamespacedName, targets []Target) map[st
 }
 
 // Forget ends the streams of a Database that is gone.
-func (r *Reports) Forget(database types.NamespacedName) { r.Follow(database, nil) }
+func (r *Reports) Forget(database types.NamespacedName) {
+	r.Follow(database, nil)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.begun, database)
+}
+
+// Warm says that every agent of a Database was heard since this manager began, or had its time to speak. What silence means is
+// not known before.
+func (r *Reports) Warm(database types.NamespacedName) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	begun := r.begun[database]
+	if begun.IsZero() {
+		return true
+	}
+	for _, s := range r.streams[database] {
+		if s.heard == nil && time.Since(begun) < warmUp {
+			return false
+		}
+	}
+	r.begun[database] = time.Time{}
+	return true
+}
 
 func (r *Reports) read(database types.NamespacedName) map[string]Heard {
 	out := make(map[string]Heard, len(r.streams[database]))

@@ -3,13 +3,12 @@ package database
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -220,8 +219,4 @@ func play(t *testing.T, s *scene) (Plan, gist) {
 		t.Errorf("two looks at the same gave two plans:\n%+v\n%+v", first, again)
 	}
 	return plan, first
-}
-
-func remove(list []string, name string) []string {
-	return slices.DeleteFunc(slices.Clone(list), func(x string) bool { return x == name })
 }

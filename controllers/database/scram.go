@@ -7,7 +7,7 @@ import (
 	"encoding/base64"
 	"fmt"
 
-	"golang.org/x/text/secure/precis"
+	"github.com/xdg-go/stringprep"
 )
 
 const (
@@ -22,7 +22,7 @@ const (
 func scramVerifier(databaseUID, user, password string) (string, error) {
 	// Clients prepare the password before they hash it; a server's verifier must be made of the same bytes. What cannot be
 	// prepared is used as it is, as PostgreSQL does.
-	prepared, err := precis.OpaqueString.String(password)
+	prepared, err := stringprep.SASLprep.Prepare(password)
 	if err != nil {
 		prepared = password
 	}

@@ -171,6 +171,9 @@ func readForeign(d *v1.Database, raw rawSecrets, now time.Time, s *Secrets) *Fin
 	if name == "" {
 		return nil
 	}
+	if !raw.foreign.found && d.Spec.TLS.ServerSecret == "" {
+		return &Finding{v1.ReasonSecretMissing, fmt.Sprintf("cert-manager has not written Secret %s of %s yet; see its Certificate of that name, and whether the issuer exists", name, field)}
+	}
 	if problem := needKeys(field, name, raw.foreign, keyCert, keyKey, keyCA); problem != nil {
 		return problem
 	}
@@ -191,14 +194,11 @@ func foreignName(d *v1.Database) (field, name string) {
 	case d.Spec.TLS.ServerSecret != "":
 		return "spec.tls.serverSecret", d.Spec.TLS.ServerSecret
 	case d.Spec.TLS.IssuerRef != nil:
-		return "spec.tls.issuerRef", issuedName(d.Name)
+		return "spec.tls.issuerRef", desired.IssuedName(d.Name)
 	default:
 		return "", ""
 	}
 }
-
-// issuedName is the Secret that cert-manager is asked to write.
-func issuedName(database string) string { return database + "-issued" }
 
 func readSQL(d *v1.Database, raw rawSecrets, _ time.Time, s *Secrets) *Finding {
 	if bootstrapped(d) {

@@ -10,7 +10,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
@@ -85,7 +84,7 @@ func (s Seen) report(name string) *engine.Report {
 // member is one instance as the engine wants to see it.
 func (s Seen) member(name string, l Leadership) engine.Member {
 	m := engine.Member{
-		Name: name, Ordinal: ordinalOf(s.Database.Name, name), Address: address(s.Database, name),
+		Name: name, Ordinal: ordinalOf(s.Database.Name, name), Address: desired.Address(s.Database.Namespace, s.Database.Name, name),
 		Leader: l.Leader == name, Voter: l.votes(name), Report: s.report(name),
 	}
 	if pod := s.Pods[name]; pod != nil {
@@ -94,22 +93,14 @@ func (s Seen) member(name string, l Leadership) engine.Member {
 	return m
 }
 
-// address of an instance for its peers.
-func address(d *v1.Database, instance string) string {
-	return instance + "." + desired.MembersServiceName(d.Name) + "." + d.Namespace + ".svc"
-}
-
 func databaseImage(pod *corev1.Pod) string {
 	for _, c := range pod.Spec.Containers {
-		if c.Name == databaseContainer {
+		if c.Name == desired.DatabaseContainer {
 			return c.Image
 		}
 	}
 	return ""
 }
-
-// databaseContainer is the name of the container that runs the server.
-const databaseContainer = "database"
 
 // ordinalOf is the number in an instance's name, 0 if it is no instance of the Database.
 func ordinalOf(database, instance string) int32 {
@@ -156,9 +147,6 @@ func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) corev1.PodCondi
 	}
 	return corev1.PodCondition{}
 }
-
-// going says that an object is being deleted.
-func going(o metav1.Object) bool { return o.GetDeletionTimestamp() != nil }
 
 // soonest is the shorter of two waits, where 0 is none.
 func soonest(a, b time.Duration) time.Duration {

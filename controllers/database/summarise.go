@@ -93,7 +93,7 @@ func instance(s Seen, p Plan, name string) v1.InstanceStatus {
 		i.State, i.Message = "stopped", "it has no pod"
 	case podReady(pod):
 		// The kubelet reaches it though the manager does not.
-		i.State, i.Ready, i.Message = "silent", true, "the kubelet finds it ready, but the manager does not reach its agent on port 7470; check the network policies"
+		i.State, i.Ready, i.Message = "silent", true, "the kubelet finds it ready, but the manager has not heard its agent; if it stays so, check the network policies for port 7470"
 	default:
 		i.State, i.Message = "starting", waitsFor(s, name)
 	}

@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,26 +22,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
-	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine/postgres"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/policy"
 )
 
-// engines are those that the webhooks under test know.
-func engines() policy.Engines { return policy.Engines{v1.EnginePostgres: managesPort{}} }
-
-// managesPort is an engine of which only Validate is asked, with one rule: enough to show that the webhook asks it.
-type managesPort struct{ engine.Engine }
-
-func (managesPort) Name() v1.EngineName { return v1.EnginePostgres }
-
-func (managesPort) Validate(_, next *v1.Database) field.ErrorList {
-	if value, ok := next.Spec.Parameters["port"]; ok {
-		return field.ErrorList{field.Invalid(field.NewPath("spec", "parameters").Key("port"), value, "Plimsoll manages it; remove it")}
-	}
-	return nil
+// engines are those that the webhooks under test know: the real ones.
+func engines() policy.Engines {
+	return policy.Engines{v1.EnginePostgres: postgres.New(postgres.Options{})}
 }
 
 // minimal is the smallest spec.
@@ -90,10 +78,8 @@ func document(version, namespace, name string, edits ...edit) *unstructured.Unst
 	return &unstructured.Unstructured{Object: doc}
 }
 
-var serial atomic.Int64
-
 // fresh is a name that no other test has.
-func fresh() string { return fmt.Sprintf("db%d", serial.Add(1)) }
+func fresh() string { return fmt.Sprintf("db%d", shared.names.Add(1)) }
 
 func freePort() (int, error) {
 	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")

@@ -53,25 +53,29 @@ func TestWebhookRules(t *testing.T) {
 		change []edit
 		want   string
 	}{
-		"the engine's own rule is asked":                {[]edit{set("spec.parameters", map[string]any{"port": "1"})}, `spec.parameters[port]: Invalid value: "1": Plimsoll manages it; remove it`},
-		"what the engine does not mind is taken":        {[]edit{set("spec.parameters", map[string]any{"work_mem": "4MB"})}, ""},
-		"a request above its limit is refused":          {[]edit{set("spec.resources.requests", map[string]any{"memory": "2Gi"}), set("spec.resources.limits", map[string]any{"memory": "1Gi"})}, `spec.resources.requests[memory]: Invalid value: "2Gi": is more than the limit 1Gi; lower the request or raise the limit`},
-		"a request at its limit is taken":               {[]edit{set("spec.resources.requests", map[string]any{"memory": "1Gi"}), set("spec.resources.limits", map[string]any{"memory": "1Gi"})}, ""},
-		"a request below nothing is refused":            {[]edit{set("spec.resources.requests", map[string]any{"cpu": "-1"})}, `spec.resources.requests[cpu]: Invalid value: "-1": must not be below zero`},
-		"a resource claim is refused":                   {[]edit{set("spec.resources.claims", []any{map[string]any{"name": "gpu"}})}, "spec.resources.claims: Forbidden: the pods of a Database hold no resource claims; remove it"},
-		"Plimsoll's own server Secret is refused":       {[]edit{set("spec.tls.serverSecret", "NAME-server")}, "Plimsoll writes this Secret for the Database NAME itself; name one of your own"},
-		"Plimsoll's own app Secret is refused":          {[]edit{set("spec.bootstrap.credentialsSecret", "NAME-app")}, "spec.bootstrap.credentialsSecret: Invalid value"},
-		"Plimsoll's own member Secret is refused":       {[]edit{set("spec.bootstrap.sql", []any{map[string]any{"secretKeyRef": map[string]any{"name": "NAME-2-member", "key": "k"}}})}, "spec.bootstrap.sql[0].secretKeyRef.name: Invalid value"},
-		"another's Secret is taken":                     {[]edit{set("spec.tls.serverSecret", "other-server")}, ""},
-		"a fence of no instance is refused":             {[]edit{set("spec.maintenance.fenced", []any{"NAME-one"})}, `spec.maintenance.fenced[0]: Invalid value: "NAME-one": is no instance of NAME; name one as NAME-1, or * for all`},
-		"a fence of an instance is taken":               {[]edit{set("spec.maintenance.fenced", []any{"NAME-1"})}, ""},
-		"a node selector that is no label is refused":   {[]edit{set("spec.scheduling.nodeSelector", map[string]any{"disk type": "ssd"})}, `spec.scheduling.nodeSelector: Invalid value: "disk type": is no label key`},
-		"a node selector's bad value is refused":        {[]edit{set("spec.scheduling.nodeSelector", map[string]any{"disk": "s s d"})}, `spec.scheduling.nodeSelector[disk]: Invalid value: "s s d": is no label value`},
-		"a node selector is taken":                      {[]edit{set("spec.scheduling.nodeSelector", map[string]any{"disk": "ssd"})}, ""},
-		"a toleration of nothing is refused":            {[]edit{set("spec.scheduling.tolerations", []any{map[string]any{"operator": "Equal"}})}, "spec.scheduling.tolerations[0].operator: Invalid value"},
-		"a toleration of any value with one is refused": {[]edit{set("spec.scheduling.tolerations", []any{map[string]any{"operator": "Exists", "key": "a", "value": "b"}})}, "spec.scheduling.tolerations[0].value: Invalid value"},
-		"a timed toleration of scheduling is refused":   {[]edit{set("spec.scheduling.tolerations", []any{map[string]any{"operator": "Exists", "key": "a", "effect": "NoSchedule", "tolerationSeconds": int64(3)}})}, "spec.scheduling.tolerations[0].effect: Invalid value"},
-		"a toleration is taken":                         {[]edit{set("spec.scheduling.tolerations", []any{map[string]any{"operator": "Exists", "key": "a"}})}, ""},
+		"the engine's own rule is asked":                       {[]edit{set("spec.parameters", map[string]any{"port": "1"})}, `spec.parameters[port]: Invalid value: "1": port is managed by Plimsoll: Services and certificates expect port 5432`},
+		"what the engine does not mind is taken":               {[]edit{set("spec.parameters", map[string]any{"work_mem": "4MB"})}, ""},
+		"a parameter that the engine does not know is refused": {[]edit{set("spec.parameters", map[string]any{"work_memory": "4MB"})}, `spec.parameters[work_memory]: Invalid value: "4MB": PostgreSQL knows no such parameter`},
+		"a parameter's malformed value is refused":             {[]edit{set("spec.parameters", map[string]any{"work_mem": "lots"})}, `spec.parameters[work_mem]: Invalid value: "lots": work_mem `},
+		"a parameter that loses data is refused":               {[]edit{set("spec.parameters", map[string]any{"fsync": "off"})}, `spec.parameters[fsync]: Invalid value: "off": fsync must stay on`},
+		"a malformed line of pg_hba is refused":                {[]edit{set("spec.postgres.hba", []any{"hostssl all"})}, "spec.postgres.hba[0]: Invalid value: \"hostssl all\""},
+		"a request above its limit is refused":                 {[]edit{set("spec.resources.requests", map[string]any{"memory": "2Gi"}), set("spec.resources.limits", map[string]any{"memory": "1Gi"})}, `spec.resources.requests[memory]: Invalid value: "2Gi": is more than the limit 1Gi; lower the request or raise the limit`},
+		"a request at its limit is taken":                      {[]edit{set("spec.resources.requests", map[string]any{"memory": "1Gi"}), set("spec.resources.limits", map[string]any{"memory": "1Gi"})}, ""},
+		"a request below nothing is refused":                   {[]edit{set("spec.resources.requests", map[string]any{"cpu": "-1"})}, `spec.resources.requests[cpu]: Invalid value: "-1": must not be below zero`},
+		"a resource claim is refused":                          {[]edit{set("spec.resources.claims", []any{map[string]any{"name": "gpu"}})}, "spec.resources.claims: Forbidden: the pods of a Database hold no resource claims; remove it"},
+		"Plimsoll's own server Secret is refused":              {[]edit{set("spec.tls.serverSecret", "NAME-server")}, "Plimsoll writes this Secret for the Database NAME itself; name one of your own"},
+		"Plimsoll's own app Secret is refused":                 {[]edit{set("spec.bootstrap.credentialsSecret", "NAME-app")}, "spec.bootstrap.credentialsSecret: Invalid value"},
+		"Plimsoll's own member Secret is refused":              {[]edit{set("spec.bootstrap.sql", []any{map[string]any{"secretKeyRef": map[string]any{"name": "NAME-2-member", "key": "k"}}})}, "spec.bootstrap.sql[0].secretKeyRef.name: Invalid value"},
+		"another's Secret is taken":                            {[]edit{set("spec.tls.serverSecret", "other-server")}, ""},
+		"a fence of no instance is refused":                    {[]edit{set("spec.maintenance.fenced", []any{"NAME-one"})}, `spec.maintenance.fenced[0]: Invalid value: "NAME-one": is no instance of NAME; name one as NAME-1, or * for all`},
+		"a fence of an instance is taken":                      {[]edit{set("spec.maintenance.fenced", []any{"NAME-1"})}, ""},
+		"a node selector that is no label is refused":          {[]edit{set("spec.scheduling.nodeSelector", map[string]any{"disk type": "ssd"})}, `spec.scheduling.nodeSelector: Invalid value: "disk type": is no label key`},
+		"a node selector's bad value is refused":               {[]edit{set("spec.scheduling.nodeSelector", map[string]any{"disk": "s s d"})}, `spec.scheduling.nodeSelector[disk]: Invalid value: "s s d": is no label value`},
+		"a node selector is taken":                             {[]edit{set("spec.scheduling.nodeSelector", map[string]any{"disk": "ssd"})}, ""},
+		"a toleration of nothing is refused":                   {[]edit{set("spec.scheduling.tolerations", []any{map[string]any{"operator": "Equal"}})}, "spec.scheduling.tolerations[0].operator: Invalid value"},
+		"a toleration of any value with one is refused":        {[]edit{set("spec.scheduling.tolerations", []any{map[string]any{"operator": "Exists", "key": "a", "value": "b"}})}, "spec.scheduling.tolerations[0].value: Invalid value"},
+		"a timed toleration of scheduling is refused":          {[]edit{set("spec.scheduling.tolerations", []any{map[string]any{"operator": "Exists", "key": "a", "effect": "NoSchedule", "tolerationSeconds": int64(3)}})}, "spec.scheduling.tolerations[0].effect: Invalid value"},
+		"a toleration is taken":                                {[]edit{set("spec.scheduling.tolerations", []any{map[string]any{"operator": "Exists", "key": "a"}})}, ""},
 	}
 	for _, version := range []string{"v1", "v1beta1", "v1alpha1"} {
 		ns := namespace(t, nil)
@@ -137,17 +141,27 @@ func TestWarnings(t *testing.T) {
 		want   []string
 	}{
 		"three replicas are silent": {[]edit{set("spec.replicas", int64(3))}, nil},
-		"four replicas are a wasted one": {[]edit{set("spec.replicas", int64(4))},
-			[]string{"spec.replicas: 4 instances survive the loss of 1, as 3 would, because a majority is 3; use an odd number"}},
-		"two replicas stop together": {[]edit{set("spec.replicas", int64(2))},
-			[]string{"spec.replicas: with 2 instances, writes stop when either is lost, because a majority of 2 is both; use 3, or set spec.replication.synchronous to preferred"}},
-		"asynchronous replicas lose writes": {[]edit{set("spec.replication.synchronous", "off")},
-			[]string{"spec.replication.synchronous: off means that the newest acknowledged writes can be lost with the primary"}},
-		"an image without a tag moves": {[]edit{set("spec.image", "registry.example:5000/postgres")},
-			[]string{"spec.image: registry.example:5000/postgres names neither a tag nor a digest, so that two instances may run different servers; add one"}},
+		"four replicas are a wasted one": {
+			[]edit{set("spec.replicas", int64(4))},
+			[]string{"spec.replicas: 4 instances survive the loss of 1, as 3 would, because a majority is 3; use an odd number"},
+		},
+		"two replicas stop together": {
+			[]edit{set("spec.replicas", int64(2))},
+			[]string{"spec.replicas: with 2 instances, writes stop when either is lost, because a majority of 2 is both; use 3, or set spec.replication.synchronous to preferred"},
+		},
+		"asynchronous replicas lose writes": {
+			[]edit{set("spec.replication.synchronous", "off")},
+			[]string{"spec.replication.synchronous: off means that the newest acknowledged writes can be lost with the primary"},
+		},
+		"an image without a tag moves": {
+			[]edit{set("spec.image", "registry.example:5000/postgres")},
+			[]string{"spec.image: registry.example:5000/postgres names neither a tag nor a digest, so that two instances may run different servers; add one"},
+		},
 		"an image with a digest is silent": {[]edit{set("spec.image", "postgres@sha256:"+strings.Repeat("0", 64))}, nil},
-		"volumes that go are said": {[]edit{set("spec.deletionPolicy", "Delete")},
-			[]string{"spec.deletionPolicy: Delete means that the volumes, and all data, go when the Database is deleted"}},
+		"volumes that go are said": {
+			[]edit{set("spec.deletionPolicy", "Delete")},
+			[]string{"spec.deletionPolicy: Delete means that the volumes, and all data, go when the Database is deleted"},
+		},
 	}
 	for sentence, r := range rows {
 		t.Run(sentence, func(t *testing.T) {

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
@@ -56,6 +58,12 @@ type Keeper struct {
 func newKeeper(s store, names []string, c clock.WithTicker, registry prometheus.Registerer) (*Keeper, error) {
 	if len(names) == 0 {
 		return nil, errors.New("the webhooks' certificate needs a name: that of their Service")
+	}
+	for _, name := range names {
+		// A name that a certificate cannot bear would have it made again at every look.
+		if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 || net.ParseIP(name) != nil {
+			return nil, fmt.Errorf("the webhooks' certificate cannot bear the name %q: give the DNS name of their Service", name)
+		}
 	}
 	k := &Keeper{store: s, names: names, clock: c, problem: errors.New("not looked at yet"), ends: prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "plimsoll_webhook_certificate_not_after_timestamp_seconds",

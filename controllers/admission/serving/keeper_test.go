@@ -107,7 +107,7 @@ func TestTwoReplicasAreTrustedForThreeYears(t *testing.T) {
 	end := clock.Now().AddDate(3, 0, 0)
 	for step := 0; clock.Now().Before(end); step++ {
 		// Quick steps around a renewal, large ones between.
-		pause := 24 * time.Hour
+		pause := 72 * time.Hour
 		if parse(s.data).next != nil {
 			pause = 2 * time.Minute
 		}
@@ -236,6 +236,14 @@ func TestAnotherServiceNameIsANewPair(t *testing.T) {
 	}
 	if err := trusts(s.published, k, clock.Now()); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestANameThatNoCertificateBearsIsRefused(t *testing.T) {
+	for _, names := range [][]string{nil, {host, "127.0.0.1"}, {""}, {"a b"}, {"::1"}} {
+		if _, err := newKeeper(&memory{}, names, clocktesting.NewFakeClock(time.Now()), prometheus.NewRegistry()); err == nil {
+			t.Errorf("taken: %q", names)
+		}
 	}
 }
 

@@ -75,7 +75,7 @@ func (m *Machine) startAsking() {
 	case m.restored():
 		m.retryLater()
 		if m.cand.tries > 2 { // a read may have crossed a swap
-			m.noteOnce(EventBroken, "the Lease is missing or older than what this member saw; only a leader with grants may rewrite it")
+			m.noteOnce("the Lease is missing or older than what this member saw; only a leader with grants may rewrite it")
 		}
 		return
 	case !rec.IsVoter(m.cfg.Self):

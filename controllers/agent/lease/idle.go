@@ -100,7 +100,7 @@ func (m *Machine) resume() {
 	initial := rec.Version == 1 && alone // the first server may not have been initialised yet
 	gone := !f.HasData && !initial
 	if gone {
-		m.noteOnce(EventBroken, "the leader's data is gone")
+		m.noteOnce("the leader's data is gone")
 	}
 	switch {
 	case gone && alone: // a person must restore it

@@ -209,7 +209,7 @@ func (m *Machine) expire() {
 		return
 	}
 	if m.facts.StopBudget > m.cfg.Grant/2 {
-		m.noteOnce(EventBroken, "a hard stop takes longer than half a grant")
+		m.noteOnce("a hard stop takes longer than half a grant")
 	}
 	if d := m.deadline(); m.now >= d-min(m.rules.stopLead(m.facts), Time(m.cfg.Grant/2)) {
 		m.note(EventExpired, m.lead.epoch, "no majority of grants in time")

@@ -62,9 +62,8 @@ func TestAReplicaCopiesByCertificateAndFollows(t *testing.T) {
 	}
 
 	// It goes on from its own data after a restart, and its position holds while it is stopped.
-	before := m.report().Position
 	p.become(c.role(p, engine.Primary, 1, nil))
-	before = m.report().Position
+	before := m.report().Position
 	m.stop()
 	offline := m.report()
 	if offline.State != "stopped" || offline.Role != engine.Replica || offline.Position != before {

@@ -1,0 +1,178 @@
+package database
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+)
+
+// told is what a status comes to, for tables.
+type told struct {
+	Phase                              v1.Phase
+	Ready                              string
+	IsReady, Reconciling, Stalled, Dur string
+}
+
+func toldOf(s v1.DatabaseStatus) told {
+	c := func(kind string) string {
+		c := meta.FindStatusCondition(s.Conditions, kind)
+		return string(c.Status) + " " + c.Reason
+	}
+	return told{s.Phase, s.Ready, c(v1.ConditionReady), c(v1.ConditionReconciling), c(v1.ConditionStalled), c(v1.ConditionDurable)}
+}
+
+func TestSummarise(t *testing.T) {
+	good := told{v1.PhaseRunning, "3/3", "True AllReady", "False Settled", "False Settled", "True Majority"}
+	with := func(change func(*told)) told { x := good; change(&x); return x }
+	for sentence, row := range map[string]struct {
+		scene func() *scene
+		acted Acted
+		want  told
+	}{
+		"a settled Database runs": {scene: func() *scene { return settled(3) }, want: good},
+		"a new one is being created": {
+			scene: func() *scene { return empty(3) },
+			want:  told{v1.PhaseCreating, "0/3", "False Creating", "True Creating", "False Settled", "Unknown NoPrimary"},
+		},
+		"a new one that lacks a Secret is pending": {
+			scene: func() *scene { s := empty(3); s.Secrets.Problem = &Finding{v1.ReasonSecretMissing, "x"}; return s },
+			want:  told{v1.PhasePending, "0/3", "False Creating", "False Settled", "True SecretMissing", "Unknown NoPrimary"},
+		},
+		"a new one is being created until all its replicas are there": {
+			scene: func() *scene {
+				s := settled(3)
+				s.Database.Status.Phase = v1.PhaseCreating
+				s.report("orders-3", func(r *engine.Report) { r.Ready, r.State = false, "cloning" })
+				return s
+			},
+			want: with(func(x *told) { x.Phase, x.Ready, x.IsReady = v1.PhaseCreating, "2/3", "False Creating" }),
+		},
+		"a replica that fails degrades it": {
+			scene: func() *scene {
+				s := settled(3)
+				s.report("orders-3", func(r *engine.Report) { r.Ready = false })
+				return s
+			},
+			want: with(func(x *told) { x.Phase, x.Ready, x.IsReady = v1.PhaseDegraded, "2/3", "False InstancesNotReady" }),
+		},
+		"without a primary it is down": {
+			scene: func() *scene {
+				s := settled(3)
+				s.report("orders-1", func(r *engine.Report) { r.Ready, r.Role, r.Leading = false, engine.Stopped, false })
+				return s
+			},
+			want: with(func(x *told) {
+				x.Phase, x.Ready, x.IsReady, x.Dur = v1.PhaseDown, "2/3", "False NoPrimary", "Unknown NoPrimary"
+			}),
+		},
+		"a leader that is silent is not known to serve, even if its pod is ready": {
+			scene: func() *scene { s := settled(3); s.silence("orders-1"); return s },
+			want: with(func(x *told) {
+				x.Phase, x.IsReady, x.Dur = v1.PhaseDown, "False NoPrimary", "Unknown NoPrimary"
+			}),
+		},
+		"a change under way is told": {
+			scene: func() *scene { s := settled(3); big(s); return s.quiet() },
+			want:  with(func(x *told) { x.Phase, x.Reconciling = v1.PhaseChanging, "True Changing" }),
+		},
+		"a pause is told": {
+			scene: func() *scene { s := settled(3); s.Database.Spec.Maintenance.Paused = true; return s },
+			want:  with(func(x *told) { x.Reconciling = "False Paused" }),
+		},
+		"a hibernated one sleeps": {
+			scene: func() *scene {
+				s := settled(3)
+				s.Database.Spec.Maintenance.Hibernated = true
+				s.Pods, s.Heard = map[string]*corev1.Pod{}, map[string]Heard{}
+				return s
+			},
+			want: told{v1.PhaseHibernated, "0/3", "False Hibernated", "False Hibernated", "False Settled", "Unknown NoPrimary"},
+		},
+		"too few in step: writes wait": {
+			scene: func() *scene {
+				s := settled(3)
+				s.report("orders-1", func(r *engine.Report) { r.InSync = 0 })
+				return s
+			},
+			want: with(func(x *told) { x.Dur = "False NoMajority" }),
+		},
+		"a single instance waits for nobody": {
+			scene: func() *scene { return settled(1) },
+			want:  with(func(x *told) { x.Ready, x.Dur = "1/1", "True Asynchronous" }),
+		},
+		"what failed is tried again, and said": {
+			scene: func() *scene { return settled(3) }, acted: Acted{Err: errors.New("the API server is busy")},
+			want: with(func(x *told) { x.Reconciling = "True Changing" }),
+		},
+		"a Database that goes away is deleting": {
+			scene: func() *scene { s := settled(3); s.Database.DeletionTimestamp = gone(); return s },
+			want:  with(func(x *told) { x.Phase = v1.PhaseDeleting }),
+		},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			s := row.scene()
+			before := s.Database.DeepCopy()
+			status := summarise(s.Seen, decide(s.Seen, surroundings(), noon()), row.acted, noon())
+			if sentence == "a Database that goes away is deleting" {
+				row.want.IsReady, row.want.Reconciling = toldOf(status).IsReady, toldOf(status).Reconciling // nobody reads them any more
+			}
+			if diff := cmp.Diff(row.want, toldOf(status)); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(before, s.Database); diff != "" {
+				t.Errorf("summarise changed what it was given:\n%s", diff)
+			}
+			s.Database.Status = status
+			again := summarise(s.Seen, decide(s.Seen, surroundings(), noon()), row.acted, noon().Add(slowResync))
+			if diff := cmp.Diff(status, again); diff != "" {
+				t.Errorf("the same state is told in another way later, which would write to the API server for ever:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestHandOversAreKeptNewestFirst(t *testing.T) {
+	s := settled(2)
+	at := noon().UnixMilli()
+	s.report("orders-2", func(r *engine.Report) {
+		r.HandOver = &engine.HandOver{Epoch: 12, From: "orders-1", Cause: "switchover", Released: at - 400, Elected: at - 300, Promoted: at - 100, Routed: at}
+	})
+	s.report("orders-1", func(r *engine.Report) { r.HandOver = &engine.HandOver{Epoch: 11, Cause: "expired"} }) // not promoted yet
+	var known []v1.HandOver
+	for epoch := int64(10); epoch > 0; epoch-- {
+		known = append(known, v1.HandOver{Epoch: epoch})
+	}
+	got := handOvers(known, s.Seen)
+	if len(got) != maxHandOvers {
+		t.Fatalf("%d are kept", len(got))
+	}
+	want := v1.HandOver{Epoch: 12, From: "orders-1", To: "orders-2", Cause: "switchover", At: metav1.NewTime(noon().Truncate(1e9).Add(-1e9)), DurationMillis: 400}
+	if diff := cmp.Diff(want, got[0]); diff != "" {
+		t.Error(diff)
+	}
+	if got[9].Epoch != 2 {
+		t.Errorf("the oldest kept is of epoch %d", got[9].Epoch)
+	}
+}
+
+func TestChangesTellOnce(t *testing.T) {
+	s := settled(3)
+	now := summarise(s.Seen, decide(s.Seen, surroundings(), noon()), Acted{}, noon())
+	if got := changes(now, now); len(got) > 0 {
+		t.Errorf("nothing changed, and yet: %v", got)
+	}
+	s.Database.Status = now
+	s.report("orders-3", func(r *engine.Report) { r.Ready = false })
+	later := summarise(s.Seen, decide(s.Seen, surroundings(), noon()), Acted{}, noon())
+	want := []occurrence{{corev1.EventTypeWarning, v1.ReasonInstancesNotReady, "Serve", "2/3 instances are ready: waiting for orders-3"}}
+	if diff := cmp.Diff(want, changes(now, later)); diff != "" {
+		t.Error(diff)
+	}
+}
