@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/pbkdf2"
@@ -179,6 +180,9 @@ func newDatabase(t *testing.T, members int) *database {
 	t.Cleanup(func() {
 		for _, m := range d.members {
 			m.kill()
+			if raw, _ := os.ReadFile(filepath.Join(d.dir, m.name, "log")); bytes.Contains(raw, []byte("DATA RACE")) || bytes.Contains(raw, []byte("panic: ")) {
+				t.Errorf("the agent of %s has a data race or panicked", m.name)
+			}
 			if t.Failed() {
 				t.Logf("log of %s:\n%s", m.name, m.lastLog(40))
 			}
