@@ -128,7 +128,13 @@ func identity(in Inputs, name string) []corev1.EnvVar {
 		{Name: engine.EnvUID, Value: string(in.Database.UID)},
 		{Name: engine.EnvInstance, Value: name},
 		{Name: engine.EnvEngine, Value: string(in.Database.Spec.Engine)},
+		{Name: engine.EnvAddress, ValueFrom: fieldOf("status.podIP")},
+		{Name: engine.EnvNode, ValueFrom: fieldOf("spec.nodeName")},
 	}
+}
+
+func fieldOf(path string) *corev1.EnvVarSource {
+	return &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}}
 }
 
 // resources of both containers. Claims of devices need an entry in the pod that the spec has no place for.
