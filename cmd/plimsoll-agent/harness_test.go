@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/pbkdf2"
@@ -21,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -80,6 +82,10 @@ func playPod(path string) error {
 	}
 	if os.Getenv(envStage) == "" {
 		return becomeUser(p)
+	}
+	// A change of user forgets it: a test that ends badly must not leave pods behind.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("end with the test: %w", err)
 	}
 	api := kube.New(p.API, http.DefaultClient, func() (string, error) { return "token", nil }, "test")
 	store := lease.NewKubeStore(api, p.Agent.Namespace, p.Agent.Database, p.Agent.Database+"-rw", lease.Endpoint{Address: p.Address, Pod: p.Agent.Instance})
@@ -174,6 +180,9 @@ func newDatabase(t *testing.T, members int) *database {
 	t.Cleanup(func() {
 		for _, m := range d.members {
 			m.kill()
+			if raw, _ := os.ReadFile(filepath.Join(d.dir, m.name, "log")); bytes.Contains(raw, []byte("DATA RACE")) || bytes.Contains(raw, []byte("panic: ")) {
+				t.Errorf("the agent of %s has a data race or panicked", m.name)
+			}
 			if t.Failed() {
 				t.Logf("log of %s:\n%s", m.name, m.lastLog(40))
 			}

@@ -130,10 +130,8 @@ func stopping(s seen) step {
 	if s.Decision.Deadline == 0 {
 		return gently(s, s.Now.Add(s.StopFast), s.Decision.Reason)
 	}
-	if s.Decision.Phase == lease.PhaseStopping {
-		return gently(s, s.Decision.Deadline.Add(-s.StopBudget), s.Decision.Reason)
-	}
-	return step{Do: hardStop, Why: s.Decision.Reason}
+	// Until the deadline nobody else can lead. What is left of the time goes to a fast stop: it saves the next start a recovery.
+	return gently(s, s.Decision.Deadline.Add(-s.StopBudget), s.Decision.Reason)
 }
 
 // gently stops fast, and hard when the time is over. A stop that was sent already keeps its time unless the new one is earlier.
@@ -144,8 +142,8 @@ func gently(s seen, by lease.Time, why string) step {
 		}
 		return step{Do: fastStop, Until: by, Why: why}
 	}
-	if s.Decision.Deadline == 0 || s.Decision.Phase != lease.PhaseStopping {
-		by = s.Server.StopSent.Add(s.StopFast)
+	if latest := s.Server.StopSent.Add(s.StopFast); s.Decision.Role != lease.RoleStop || s.Decision.Deadline == 0 || latest < by {
+		by = latest
 	}
 	if s.Now >= by {
 		return step{Do: hardStop, Why: why + ": it did not stop in time"}

@@ -93,6 +93,8 @@ const (
 	pulseEvery = 5 * time.Second
 	// lookAgain is how often a server is told its role although nothing changed.
 	lookAgain = 30 * time.Second
+	// mendAfter is when a role that is in force, but not complete, is told again.
+	mendAfter = 5 * time.Second
 	// stable is how long a server must have run for its earlier failures to be forgotten.
 	stable = 30 * time.Second
 	// killTimeout bounds one hard stop; the loop tries again.
@@ -456,6 +458,13 @@ func (k *keeper) finish(r result) {
 	if onServer && k.server.Life != up {
 		return // whatever it did, that server is gone
 	}
+	var missing *engine.Incomplete
+	if w.step.Do == become && errors.As(r.err, &missing) {
+		k.became(role)
+		k.trouble = k.troubleOf(r.err)
+		k.server.LookAgain = k.clock.Now().Add(mendAfter)
+		return
+	}
 	if r.err != nil {
 		if onServer {
 			k.fail(fmt.Errorf("%s %s: %w", w.step.Do, role.Kind, r.err), time.Second)
@@ -475,14 +484,27 @@ func (k *keeper) finish(r result) {
 		}
 	case become:
 		k.trouble = trouble{}
-		k.server.Became, k.server.Quiesced = &role, false
-		k.server.LookAgain = k.clock.Now().Add(lookAgain)
+		k.became(role)
 	case checkpoint:
 		k.server.Checkpointed = true
 	case quiesce:
 		k.server.Quiesced = true
 	case rest, hardStop, fastStop, start:
 	}
+}
+
+// became notes that the role is in force.
+func (k *keeper) became(role engine.Role) {
+	k.server.Became, k.server.Quiesced = &role, false
+	k.server.LookAgain = k.clock.Now().Add(lookAgain)
+}
+
+// troubleOf an error, in the driver's words where it has some.
+func (k *keeper) troubleOf(err error) trouble {
+	if reason, text, ok := k.engine.explain(err); ok {
+		return trouble{reason, text}
+	}
+	return trouble{"ServerFailed", err.Error()}
 }
 
 // fail notes an error and when to try again. A step that was called off is no failure.
@@ -495,10 +517,7 @@ func (k *keeper) fail(err error, longest time.Duration) {
 	if k.failures < quietFailures {
 		return // a server that starts refuses connections for a moment
 	}
-	t := trouble{"ServerFailed", err.Error()}
-	if reason, text, ok := k.engine.explain(err); ok {
-		t = trouble{reason, text}
-	}
+	t := k.troubleOf(err)
 	if t != k.trouble {
 		k.log.Warn("step failed", "reason", t.Reason, "error", err.Error())
 	}

@@ -142,7 +142,7 @@ func newBench(t *testing.T, script string) *bench {
 		engine: b.k.engine, keeper: b.k, clock: b.k.clock, log: b.k.log, certs: newCertificates(cfg.StateDir, cfg.StateDir),
 		facts: func(f lease.Facts) { b.facts.Store(&f) }, report: func(sample) {}, wake: make(chan struct{}, 1),
 	}
-	b.k.changed = s.changed
+	b.k.changed, b.k.secrets = s.changed, s.certs.hash()
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
 	group.Go(func() { b.k.run(ctx) })

@@ -36,18 +36,29 @@ func (d *Driver) Become(ctx context.Context, r engine.Role) error {
 	if r.Kind == engine.Replica && !replica {
 		return errors.New("become replica: the server is a primary; it must be stopped and prepared first")
 	}
+	if err := d.mayFollow(ctx, c, r); err != nil {
+		return err
+	}
 	d.epoch = r.Epoch
 	refusal, err := d.converge(ctx, c, r)
 	if err != nil {
 		return err
 	}
 	if r.Kind == engine.Primary {
-		return errors.Join(d.lead(ctx, c, r, replica), refusal)
+		return d.lead(ctx, c, r, replica, refusal)
 	}
 	if err := silence(ctx, c, r); err != nil {
 		return errors.Join(err, refusal)
 	}
-	return errors.Join(dropSlots(ctx, c, r), refusal)
+	return incomplete(dropSlots(ctx, c, r), refusal)
+}
+
+// incomplete says what is missing of a role that is in force.
+func incomplete(missing ...error) error {
+	if err := errors.Join(missing...); err != nil {
+		return &engine.Incomplete{Err: err}
+	}
+	return nil
 }
 
 // converge installs the configuration and has the server read it. Files that the server refuses must keep nobody from leading,
@@ -192,15 +203,15 @@ func checkConfig(ctx context.Context, c *pgx.Conn) (string, error) {
 
 // lead makes a primary. Slots come first: from promotion on, each replica's log is kept. But nothing that can be mended later
 // keeps it from leading.
-func (d *Driver) lead(ctx context.Context, c *pgx.Conn, r engine.Role, replica bool) error {
+func (d *Driver) lead(ctx context.Context, c *pgx.Conn, r engine.Role, replica bool, refusal error) error {
 	slots := d.keepSlots(ctx, c, r)
 	if replica {
 		if err := d.promote(ctx, c, r); err != nil {
-			return errors.Join(err, slots)
+			return errors.Join(err, slots, refusal)
 		}
 	}
 	if err := d.keepAccounts(ctx, c, r); err != nil {
-		return errors.Join(err, slots)
+		return incomplete(err, slots, refusal)
 	}
-	return errors.Join(d.keepDatabase(ctx, c, r), slots)
+	return incomplete(d.keepDatabase(ctx, c, r), slots, refusal)
 }

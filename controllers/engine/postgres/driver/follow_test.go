@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -359,13 +360,19 @@ func TestAForkedReplicaThatRunsSaysSo(t *testing.T) {
 		t.Errorf("a replica of nobody: %+v", got)
 	}
 	r := c.role(p, engine.Replica, 2, m)
-	p.become(r)
-	c.until("it says that it has forked", func() error {
-		if got := p.report(); !Unfit(got) || got.Reason != "Forked" || !got.Receiving || got.Upstream != m.address {
-			return fmt.Errorf("%+v %v", got, p.log())
+	// It must not even connect: its new primary would count the bytes of its forked log as a copy of its own.
+	var problem *Problem
+	if err := p.d.Become(c.ctx(), r); !errors.As(err, &problem) || problem.Reason != "Forked" {
+		t.Errorf("a forked replica was let follow: %v", err)
+	}
+	if got := p.report(); !Unfit(got) || got.Reason != "Forked" || got.Receiving || got.Upstream != "" {
+		t.Errorf("%+v %v", got, p.log())
+	}
+	for _, line := range m.log() {
+		if strings.Contains(line, p.name) && strings.Contains(line, "synchronous standby") {
+			t.Errorf("the primary counted it: %s", line)
 		}
-		return nil
-	})
+	}
 	p.stop()
 	discards, err := p.d.Discards(c.ctx(), r)
 	must(t, err)

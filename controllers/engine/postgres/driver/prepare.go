@@ -91,6 +91,13 @@ func (d *Driver) Prepare(ctx context.Context, r engine.Role) error {
 	if err := d.mark(ctx, r); err != nil {
 		return err
 	}
+	if r.Upstream != "" && step == StepNone && from.system == "" {
+		// Nobody to compare with: it starts as a replica of nobody, and Become compares before it connects.
+		r.Upstream = ""
+		if _, err := d.install(r, false); err != nil {
+			return err
+		}
+	}
 	d.history.forget()
 	d.role, d.dirty, d.quiet = d.usable(r), false, false
 	d.state.Lock()
