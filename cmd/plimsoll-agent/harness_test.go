@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -81,6 +82,10 @@ func playPod(path string) error {
 	if os.Getenv(envStage) == "" {
 		return becomeUser(p)
 	}
+	// A change of user forgets it: a test that ends badly must not leave pods behind.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("end with the test: %w", err)
+	}
 	api := kube.New(p.API, http.DefaultClient, func() (string, error) { return "token", nil }, "test")
 	store := lease.NewKubeStore(api, p.Agent.Namespace, p.Agent.Database, p.Agent.Database+"-rw", lease.Endpoint{Address: p.Address, Pod: p.Agent.Instance})
 	return serve(options{agent: p.Agent, store: store, out: os.Stdout, driver: driver.Config{
@@ -115,7 +120,6 @@ type database struct {
 	port    int
 	members []*memberPod
 	manager *client.Client
-	aims    int64
 	change  func(*engine.Aim)
 }
 

@@ -312,13 +312,16 @@ func (f fresher) Ask(ctx context.Context, r lease.Request) (lease.Answer, error)
 	return f.a.runner.Ask(ctx, r)
 }
 
-// callerOf reads who calls from a request's certificate.
+// callerOf reads who calls from a request's certificate. The manager may ask for the status, no more.
 func callerOf(uid string) lease.Identify {
 	return func(r *http.Request) (lease.Caller, error) {
 		who, err := client.Identify(r.TLS.PeerCertificates[0], uid)
 		if err != nil {
 			return lease.Caller{}, err
 		}
-		return lease.Caller{Name: who.Member, Member: !who.Manager}, nil
+		if who.Manager {
+			return lease.Caller{Name: client.ManagerName}, nil
+		}
+		return lease.Caller{Name: who.Member, Member: true}, nil
 	}
 }

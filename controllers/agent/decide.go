@@ -130,10 +130,8 @@ func stopping(s seen) step {
 	if s.Decision.Deadline == 0 {
 		return gently(s, s.Now.Add(s.StopFast), s.Decision.Reason)
 	}
-	if s.Decision.Phase == lease.PhaseStopping {
-		return gently(s, s.Decision.Deadline.Add(-s.StopBudget), s.Decision.Reason)
-	}
-	return step{Do: hardStop, Why: s.Decision.Reason}
+	// Until the deadline nobody else can lead. What is left of the time goes to a fast stop: it saves the next start a recovery.
+	return gently(s, s.Decision.Deadline.Add(-s.StopBudget), s.Decision.Reason)
 }
 
 // gently stops fast, and hard when the time is over. A stop that was sent already keeps its time unless the new one is earlier.
@@ -144,8 +142,8 @@ func gently(s seen, by lease.Time, why string) step {
 		}
 		return step{Do: fastStop, Until: by, Why: why}
 	}
-	if s.Decision.Deadline == 0 || s.Decision.Phase != lease.PhaseStopping {
-		by = s.Server.StopSent.Add(s.StopFast)
+	if latest := s.Server.StopSent.Add(s.StopFast); s.Decision.Role != lease.RoleStop || s.Decision.Deadline == 0 || latest < by {
+		by = latest
 	}
 	if s.Now >= by {
 		return step{Do: hardStop, Why: why + ": it did not stop in time"}
@@ -195,8 +193,12 @@ func leading(s seen) step {
 		return step{Do: rest, Why: "waits for the manager's first aim"}
 	case s.Server.Life == up && (s.Server.StopSent != 0 || restartDue(s) && s.Decision.Phase == lease.PhaseNone):
 		return restarting(s)
+	case expired(s):
+		return step{Do: rest, Why: "the leadership has run out"} // an agent that thaws looks at the clock first
 	case s.Server.Life == up:
 		return leadingUp(s, r)
+	case s.Decision.Phase == lease.PhaseQuiescing:
+		return step{Do: rest, Why: "its server died while it handed over"} // a new one would let sessions write
 	case s.Decision.Serial <= s.Server.Barrier:
 		return step{Do: rest, Why: "was stopped from outside; waits for the next decision"}
 	case s.Server.FellAt != 0 && s.Now < s.Server.FellAt.Add(fallPause):
@@ -208,6 +210,8 @@ func leading(s seen) step {
 	}
 	return step{Do: prepare, Role: r}
 }
+
+func expired(s seen) bool { return s.Decision.Deadline != 0 && s.Now >= s.Decision.Deadline }
 
 func leadingUp(s seen, r engine.Role) step {
 	switch s.Decision.Phase {

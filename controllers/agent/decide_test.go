@@ -118,8 +118,12 @@ func TestDecide(t *testing.T) {
 		"a quiesced leader waits":                    {with(leads(), func(s *seen) { s.Decision.Phase = lease.PhaseQuiescing; s.Server.Quiesced = true }), want{Do: rest, Obeyed: true}},
 		"a hand-over that was called off is undone":  {with(leads(), func(s *seen) { s.Server.Quiesced = true }), want{Do: become, Kind: engine.Primary}},
 
-		"a leadership that ran out is killed":          {with(leads(), stop(after(time.Second), lease.PhaseNone)), want{Do: hardStop}},
-		"a handed over server gets until its deadline": {with(leads(), stop(after(time.Second), lease.PhaseStopping)), want{Do: fastStop, Until: after(time.Second - testBudget)}},
+		"nobody is promoted after the deadline":            {with(leads(), func(s *seen) { s.Server.Kind = engine.Replica; s.Server.Became = nil; s.Decision.Deadline = testNow }), want{Do: rest}},
+		"no primary starts after the deadline":             {with(leads(), func(s *seen) { prepared(s); s.Decision.Deadline = testNow }), want{Do: rest}},
+		"no primary starts in the middle of a hand-over":   {with(leads(), func(s *seen) { prepared(s); s.Decision.Phase = lease.PhaseQuiescing }), want{Do: rest}},
+		"a leadership that runs out is killed":             {with(leads(), stop(after(testBudget), lease.PhaseNone)), want{Do: hardStop}},
+		"a leader without an heir stops fast while it may": {with(leads(), stop(after(time.Second), lease.PhaseNone)), want{Do: fastStop, Until: after(time.Second - testBudget)}},
+		"a handed over server gets until its deadline":     {with(leads(), stop(after(time.Second), lease.PhaseStopping)), want{Do: fastStop, Until: after(time.Second - testBudget)}},
 		"a handed over server is killed by its deadline": {with(leads(), func(s *seen) {
 			stop(after(testBudget), lease.PhaseStopping)(s)
 			s.Server.StopSent = after(-time.Second)

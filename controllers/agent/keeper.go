@@ -53,7 +53,8 @@ type keeper struct {
 	server   server
 	proc     *process.Process
 	busy     *work
-	failures int
+	failures int // of steps, in a row
+	falls    int // of servers, until one was stable
 	trouble  trouble
 	lastRole lease.Decision
 	upSince  time.Time
@@ -92,6 +93,8 @@ const (
 	pulseEvery = 5 * time.Second
 	// lookAgain is how often a server is told its role although nothing changed.
 	lookAgain = 30 * time.Second
+	// mendAfter is when a role that is in force, but not complete, is told again.
+	mendAfter = 5 * time.Second
 	// stable is how long a server must have run for its earlier failures to be forgotten.
 	stable = 30 * time.Second
 	// killTimeout bounds one hard stop; the loop tries again.
@@ -213,7 +216,7 @@ func (k *keeper) look() seen {
 		k.server.Checkpointed = false
 	}
 	if k.proc != nil && !k.upSince.IsZero() && time.Since(k.upSince) > stable && k.server.Became != nil {
-		k.failures = 0
+		k.falls = 0
 	}
 	k.server.Barrier = k.barrier
 	return seen{
@@ -346,14 +349,14 @@ func (k *keeper) fell() {
 		k.log.Info("server stopped", "exit", exit.String(), "took", k.clock.Now().Sub(k.server.StopSent).String())
 	default:
 		k.server.FellAt = k.clock.Now()
-		k.failures++
-		k.server.RetryAt = k.clock.Now().Add(backoff(200*time.Millisecond, 30*time.Second, k.failures-1))
+		k.falls++
+		k.server.RetryAt = k.clock.Now().Add(backoff(200*time.Millisecond, 30*time.Second, k.falls-1))
 		text := "the server ended by itself: " + exit.String()
 		if said := k.tail(); said != "" {
 			text += ": " + said
 		}
 		k.trouble = trouble{"ServerFailed", text}
-		k.log.Warn("server ended by itself", "exit", exit.String(), "failures", k.failures)
+		k.log.Warn("server ended by itself", "exit", exit.String(), "falls", k.falls)
 	}
 	k.server.Life = fallen
 }
@@ -451,16 +454,26 @@ func (k *keeper) finish(r result) {
 	w.cancel()
 	k.busy = nil
 	role := w.step.Role
+	onServer := w.step.Do == become || w.step.Do == quiesce || w.step.Do == checkpoint
+	if onServer && k.server.Life != up {
+		return // whatever it did, that server is gone
+	}
+	var missing *engine.Incomplete
+	if w.step.Do == become && errors.As(r.err, &missing) {
+		k.became(role)
+		k.trouble = k.troubleOf(r.err)
+		k.server.LookAgain = k.clock.Now().Add(mendAfter)
+		return
+	}
 	if r.err != nil {
-		if w.step.Do == become || w.step.Do == quiesce || w.step.Do == checkpoint {
+		if onServer {
 			k.fail(fmt.Errorf("%s %s: %w", w.step.Do, role.Kind, r.err), time.Second)
 			return
 		}
 		k.fail(fmt.Errorf("%s as %s: %w", w.step.Do, role.Kind, r.err), 10*time.Second)
 		return
 	}
-	k.server.RetryAt = 0
-	k.trouble = trouble{}
+	k.server.RetryAt, k.failures = 0, 0
 	switch w.step.Do {
 	case plan:
 		k.server.Planned, k.server.Discards = &role, r.discards
@@ -470,15 +483,28 @@ func (k *keeper) finish(r result) {
 			k.remember(func(m *memory) { m.Initialised = true })
 		}
 	case become:
-		k.failures = 0
-		k.server.Became, k.server.Quiesced = &role, false
-		k.server.LookAgain = k.clock.Now().Add(lookAgain)
+		k.trouble = trouble{}
+		k.became(role)
 	case checkpoint:
 		k.server.Checkpointed = true
 	case quiesce:
 		k.server.Quiesced = true
 	case rest, hardStop, fastStop, start:
 	}
+}
+
+// became notes that the role is in force.
+func (k *keeper) became(role engine.Role) {
+	k.server.Became, k.server.Quiesced = &role, false
+	k.server.LookAgain = k.clock.Now().Add(lookAgain)
+}
+
+// troubleOf an error, in the driver's words where it has some.
+func (k *keeper) troubleOf(err error) trouble {
+	if reason, text, ok := k.engine.explain(err); ok {
+		return trouble{reason, text}
+	}
+	return trouble{"ServerFailed", err.Error()}
 }
 
 // fail notes an error and when to try again. A step that was called off is no failure.
@@ -491,10 +517,7 @@ func (k *keeper) fail(err error, longest time.Duration) {
 	if k.failures < quietFailures {
 		return // a server that starts refuses connections for a moment
 	}
-	t := trouble{"ServerFailed", err.Error()}
-	if reason, text, ok := k.engine.explain(err); ok {
-		t = trouble{reason, text}
-	}
+	t := k.troubleOf(err)
 	if t != k.trouble {
 		k.log.Warn("step failed", "reason", t.Reason, "error", err.Error())
 	}

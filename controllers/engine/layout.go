@@ -9,9 +9,9 @@ import (
 // The layout of a database pod: what the manager mounts and the agent finds. Every path is inside the container.
 const (
 	// BinDir holds the agent's binary, copied by the init container.
-	BinDir = "/plimsoll/bin"
+	BinDir = "/opt/plimsoll/bin"
 	// EtcDir holds the passwd and group files that the init container writes.
-	EtcDir = "/plimsoll/etc"
+	EtcDir = "/opt/plimsoll/etc"
 	// RunDir is a memory-backed volume for sockets and temporary files.
 	RunDir = "/run/plimsoll"
 	// DataDir is the data volume; the engine's directory is below it, beside the agent's.

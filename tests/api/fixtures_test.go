@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,10 +78,8 @@ func document(version, namespace, name string, edits ...edit) *unstructured.Unst
 	return &unstructured.Unstructured{Object: doc}
 }
 
-var serial atomic.Int64
-
 // fresh is a name that no other test has.
-func fresh() string { return fmt.Sprintf("db%d", serial.Add(1)) }
+func fresh() string { return fmt.Sprintf("db%d", shared.names.Add(1)) }
 
 func freePort() (int, error) {
 	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")

@@ -21,7 +21,7 @@ func everything(version, ns, name string) map[string]any {
 				"growth": map[string]any{"whenFullPercent": int64(70), "stepPercent": int64(50), "maxSize": "0.1Ti"},
 			},
 			"resources":   map[string]any{"requests": map[string]any{"cpu": "0.5", "memory": "1024Mi"}, "limits": map[string]any{"memory": "1024Mi"}},
-			"parameters":  map[string]any{"work_mem": "4MB", "log_line_prefix": "%m [%p] "},
+			"parameters":  map[string]any{"work_mem": "4MB", "datestyle": "ISO, MDY"},
 			"postgres":    map[string]any{"hba": []any{"hostssl all all 10.0.0.0/8 scram-sha-256"}},
 			"replication": map[string]any{"synchronous": "preferred"},
 			"tls":         map[string]any{"issuerRef": map[string]any{"name": "corp", "kind": "ClusterIssuer"}},

@@ -52,12 +52,14 @@ type world struct {
 	server    tls.Certificate
 	// conversions counts the calls of the conversion webhook.
 	conversions atomic.Int64
+	// names counts those that fresh has given away.
+	names atomic.Int64
 }
 
-var shared *world
+var shared *world //nolint:gochecknoglobals // TestMain hands it to every test: one API server per test binary
 
 func TestMain(m *testing.M) {
-	code := 1
+	code, before := 1, goleak.IgnoreCurrent()
 	defer func() { os.Exit(code) }()
 	log.SetLogger(logr.Discard())
 	dir, err := os.MkdirTemp("", "plimsoll-api-")
@@ -76,7 +78,7 @@ func TestMain(m *testing.M) {
 	code = m.Run()
 	stop()
 	ended()
-	if err := goleak.Find(goleak.IgnoreCurrent()); err != nil && code == 0 {
+	if err := goleak.Find(before); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}

@@ -77,11 +77,11 @@ func survives(t *testing.T) {
 			if after := back.GetResourceVersion(); after != before {
 				t.Errorf("written at %s: writing it back unchanged at %s changed it", written, through)
 			}
-			set("spec.parameters.work_mem", through)(back.Object)
+			set("spec.region", through)(back.Object)
 			if err := shared.client.Update(t.Context(), back); err != nil {
 				t.Fatal(err)
 			}
-			want["spec"].(map[string]any)["parameters"].(map[string]any)["work_mem"] = through
+			want["spec"].(map[string]any)["region"] = through
 			for _, at := range versions() {
 				if diff := cmp.Diff(want, told(read(t, at, ns, name))); diff != "" {
 					t.Errorf("written at %s, changed at %s, read at %s:\n%s", written, through, at, diff)

@@ -55,7 +55,7 @@ func TestWebhookRules(t *testing.T) {
 	}{
 		"the engine's own rule is asked":                       {[]edit{set("spec.parameters", map[string]any{"port": "1"})}, `spec.parameters[port]: Invalid value: "1": port is managed by Plimsoll: Services and certificates expect port 5432`},
 		"what the engine does not mind is taken":               {[]edit{set("spec.parameters", map[string]any{"work_mem": "4MB"})}, ""},
-		"a parameter that the engine does not know is refused": {[]edit{set("spec.parameters", map[string]any{"wrok_mem": "4MB"})}, `spec.parameters[wrok_mem]: Invalid value: "4MB": PostgreSQL knows no such parameter`},
+		"a parameter that the engine does not know is refused": {[]edit{set("spec.parameters", map[string]any{"work_memory": "4MB"})}, `spec.parameters[work_memory]: Invalid value: "4MB": PostgreSQL knows no such parameter`},
 		"a parameter's malformed value is refused":             {[]edit{set("spec.parameters", map[string]any{"work_mem": "lots"})}, `spec.parameters[work_mem]: Invalid value: "lots": work_mem `},
 		"a parameter that loses data is refused":               {[]edit{set("spec.parameters", map[string]any{"fsync": "off"})}, `spec.parameters[fsync]: Invalid value: "off": fsync must stay on`},
 		"a malformed line of pg_hba is refused":                {[]edit{set("spec.postgres.hba", []any{"hostssl all"})}, "spec.postgres.hba[0]: Invalid value: \"hostssl all\""},
@@ -141,17 +141,27 @@ func TestWarnings(t *testing.T) {
 		want   []string
 	}{
 		"three replicas are silent": {[]edit{set("spec.replicas", int64(3))}, nil},
-		"four replicas are a wasted one": {[]edit{set("spec.replicas", int64(4))},
-			[]string{"spec.replicas: 4 instances survive the loss of 1, as 3 would, because a majority is 3; use an odd number"}},
-		"two replicas stop together": {[]edit{set("spec.replicas", int64(2))},
-			[]string{"spec.replicas: with 2 instances, writes stop when either is lost, because a majority of 2 is both; use 3, or set spec.replication.synchronous to preferred"}},
-		"asynchronous replicas lose writes": {[]edit{set("spec.replication.synchronous", "off")},
-			[]string{"spec.replication.synchronous: off means that the newest acknowledged writes can be lost with the primary"}},
-		"an image without a tag moves": {[]edit{set("spec.image", "registry.example:5000/postgres")},
-			[]string{"spec.image: registry.example:5000/postgres names neither a tag nor a digest, so that two instances may run different servers; add one"}},
+		"four replicas are a wasted one": {
+			[]edit{set("spec.replicas", int64(4))},
+			[]string{"spec.replicas: 4 instances survive the loss of 1, as 3 would, because a majority is 3; use an odd number"},
+		},
+		"two replicas stop together": {
+			[]edit{set("spec.replicas", int64(2))},
+			[]string{"spec.replicas: with 2 instances, writes stop when either is lost, because a majority of 2 is both; use 3, or set spec.replication.synchronous to preferred"},
+		},
+		"asynchronous replicas lose writes": {
+			[]edit{set("spec.replication.synchronous", "off")},
+			[]string{"spec.replication.synchronous: off means that the newest acknowledged writes can be lost with the primary"},
+		},
+		"an image without a tag moves": {
+			[]edit{set("spec.image", "registry.example:5000/postgres")},
+			[]string{"spec.image: registry.example:5000/postgres names neither a tag nor a digest, so that two instances may run different servers; add one"},
+		},
 		"an image with a digest is silent": {[]edit{set("spec.image", "postgres@sha256:"+strings.Repeat("0", 64))}, nil},
-		"volumes that go are said": {[]edit{set("spec.deletionPolicy", "Delete")},
-			[]string{"spec.deletionPolicy: Delete means that the volumes, and all data, go when the Database is deleted"}},
+		"volumes that go are said": {
+			[]edit{set("spec.deletionPolicy", "Delete")},
+			[]string{"spec.deletionPolicy: Delete means that the volumes, and all data, go when the Database is deleted"},
+		},
 	}
 	for sentence, r := range rows {
 		t.Run(sentence, func(t *testing.T) {

@@ -54,7 +54,7 @@ func (c *Cluster) down(ctx context.Context) error {
 	}
 	try(killCgroup(ctx, cgroupRoot))
 	try(removeNetwork(ctx))
-	try(removeNamespaceMount())
+	removeNamespaceMount()
 	try(removeCgroup(ctx, cgroupRoot))
 	try(c.releaseLoops(ctx, ""))
 	try(c.restoreSysctls())
@@ -69,13 +69,12 @@ func (c *Cluster) down(ctx context.Context) error {
 }
 
 // removeNamespaceMount undoes what the first "ip netns add" did: it makes /run/netns a mount point.
-func removeNamespaceMount() error {
+func removeNamespaceMount() {
 	entries, err := os.ReadDir("/run/netns")
 	if err != nil || len(entries) > 0 {
-		return nil // not there, or somebody else uses it
+		return // not there, or somebody else uses it
 	}
 	_, _ = run(context.Background(), "", "umount", "/run/netns") // not a mount point if nobody ever added one
-	return nil
 }
 
 func (c *Cluster) forget(keep Keep) error {

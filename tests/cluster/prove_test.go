@@ -14,7 +14,7 @@ import (
 )
 
 // TestProve shows on a real cluster that the room does what its README says. It takes about two minutes and the
-// machine's only cluster, so it runs on request: PLIMSOLL_PROVE=1 go test -run TestProve ./tests/cluster
+// machine's only cluster, so it runs on request: PLIMSOLL_PROVE=1 go test -run TestProve ./tests/cluster.
 func TestProve(t *testing.T) {
 	if os.Getenv("PLIMSOLL_PROVE") == "" {
 		t.Skip("set PLIMSOLL_PROVE=1 to start a cluster and prove it")

@@ -37,7 +37,7 @@ func (p pusher) push(ctx context.Context, dir, ref string) (bool, error) {
 		return false, err
 	}
 	at := p.base + "/v2/" + name + "/manifests/" + tag
-	head, err := p.do(ctx, http.MethodHead, at, "", http.NoBody, 0)
+	head, err := p.do(ctx, http.MethodHead, at, "", http.NoBody, 0) //nolint:bodyclose // do has read and closed it
 	if err != nil {
 		return false, err
 	}
@@ -49,7 +49,7 @@ func (p pusher) push(ctx context.Context, dir, ref string) (bool, error) {
 			return false, fmt.Errorf("push %s: %w", ref, err)
 		}
 	}
-	put, err := p.do(ctx, http.MethodPut, at, top.MediaType, bytes.NewReader(text), int64(len(text)))
+	put, err := p.do(ctx, http.MethodPut, at, top.MediaType, bytes.NewReader(text), int64(len(text))) //nolint:bodyclose // do has read and closed it
 	if err != nil {
 		return false, fmt.Errorf("push %s: %w", ref, err)
 	}
@@ -60,11 +60,11 @@ func (p pusher) push(ctx context.Context, dir, ref string) (bool, error) {
 }
 
 func (p pusher) blob(ctx context.Context, dir, name string, d descriptor) error {
-	head, err := p.do(ctx, http.MethodHead, p.base+"/v2/"+name+"/blobs/"+d.Digest, "", http.NoBody, 0)
+	head, err := p.do(ctx, http.MethodHead, p.base+"/v2/"+name+"/blobs/"+d.Digest, "", http.NoBody, 0) //nolint:bodyclose // do has read and closed it
 	if err != nil || head.StatusCode == http.StatusOK {
 		return err
 	}
-	start, err := p.do(ctx, http.MethodPost, p.base+"/v2/"+name+"/blobs/uploads/", "", http.NoBody, 0)
+	start, err := p.do(ctx, http.MethodPost, p.base+"/v2/"+name+"/blobs/uploads/", "", http.NoBody, 0) //nolint:bodyclose // do has read and closed it
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (p pusher) blob(ctx context.Context, dir, name string, d descriptor) error 
 	}
 	defer file.Close()
 	// The Location names the address that the registry sees; ours is the relay's.
-	put, err := p.do(ctx, http.MethodPut, p.base+location.Path+"?"+query.Encode(), "application/octet-stream", file, d.Size)
+	put, err := p.do(ctx, http.MethodPut, p.base+location.Path+"?"+query.Encode(), "application/octet-stream", file, d.Size) //nolint:bodyclose // do has read and closed it
 	if err != nil {
 		return err
 	}

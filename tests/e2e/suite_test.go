@@ -97,7 +97,7 @@ func (s *suite) namespace(t *testing.T) string {
 			if apierrors.IsNotFound(err) {
 				return nil
 			}
-			return fmt.Errorf("still there: %v", err)
+			return fmt.Errorf("still there: %w", err)
 		})
 	})
 	return name

@@ -67,8 +67,14 @@ func TestManifestsOnAnAPIServer(t *testing.T) {
 	})
 	t.Run("the manager may not", func(t *testing.T) {
 		for _, row := range [][]string{
-			{"list", "secrets", "-A"}, {"watch", "secrets", "-A"}, {"patch", "databases", "-A"}, {"create", "clusterroles"}, {"create", "pods", "--subresource=exec", "-A"},
-			{"update", "customresourcedefinitions"}, {"delete", "namespaces"}, {"patch", "nodes"},
+			{"list", "secrets", "-A"},
+			{"watch", "secrets", "-A"},
+			{"patch", "databases", "-A"},
+			{"create", "clusterroles"},
+			{"create", "pods", "--subresource=exec", "-A"},
+			{"update", "customresourcedefinitions"},
+			{"delete", "namespaces"},
+			{"patch", "nodes"},
 		} {
 			out, err := k.Run(t.Context(), nil, append([]string{"--as", manager, "auth", "can-i"}, row...)...)
 			if strings.TrimSpace(out) != "no" {

@@ -20,7 +20,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/desired"
 )
 
-var update = flag.Bool("update", false, "write the reviewed list anew") //nolint:gochecknoglobals // a test's flag
+var update = flag.Bool("update", false, "write the reviewed list anew")
 
 const (
 	reviewedFile = "../../config/rbac/reviewed-rights.txt"

@@ -107,7 +107,7 @@ func TestTwoReplicasAreTrustedForThreeYears(t *testing.T) {
 	end := clock.Now().AddDate(3, 0, 0)
 	for step := 0; clock.Now().Before(end); step++ {
 		// Quick steps around a renewal, large ones between.
-		pause := 24 * time.Hour
+		pause := 72 * time.Hour
 		if parse(s.data).next != nil {
 			pause = 2 * time.Minute
 		}

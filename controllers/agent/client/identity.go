@@ -7,13 +7,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 )
 
 const (
 	// ManagerName is the common name of the manager's client certificate.
-	ManagerName = "plimsoll-manager"
+	ManagerName = engine.ManagerCommonName
 	// MemberPrefix begins the common name of a member's certificate; the member's name follows.
-	MemberPrefix = "plimsoll-member:"
+	MemberPrefix = engine.MemberCommonName
 )
 
 // Identity is who stands at the other end of a connection.

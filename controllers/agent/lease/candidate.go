@@ -75,7 +75,7 @@ func (m *Machine) startAsking() {
 	case m.restored():
 		m.retryLater()
 		if m.cand.tries > 2 { // a read may have crossed a swap
-			m.noteOnce(EventBroken, "the Lease is missing or older than what this member saw; only a leader with grants may rewrite it")
+			m.noteOnce("the Lease is missing or older than what this member saw; only a leader with grants may rewrite it")
 		}
 		return
 	case !rec.IsVoter(m.cfg.Self):
@@ -232,7 +232,9 @@ func (m *Machine) progressSwapping() {
 	if m.store.busy {
 		return
 	}
-	if m.now >= m.cand.until || m.promised(m.cand.epoch, m.cfg.Self) != "" {
+	// A bootstrap has no time to be in: nobody else may do it, and epoch 1 comes once.
+	late := m.now >= m.cand.until && m.cand.cause != causeBootstrap
+	if late || m.promised(m.cand.epoch, m.cfg.Self) != "" {
 		m.giveUp("the swap did not come through in time", "")
 		return
 	}

@@ -96,7 +96,7 @@ func (m *Machine) leaderReadLease() {
 		m.stop("superseded", m.deadline())
 	case s.ResourceVersion == "":
 		m.store.next = m.now.Add(m.cfg.MaxRetry) // the manager makes the shell; the agent has no right to
-		m.noteOnce(EventBroken, "the Lease object is missing")
+		m.noteOnce("the Lease object is missing")
 	case !s.HasRecord || rec.Epoch < l.epoch:
 		if !m.holds() {
 			return
@@ -244,7 +244,7 @@ func (m *Machine) routed(in Routed) {
 		m.line.Routed = m.now
 		m.note(EventRouted, in.Epoch, m.cand.cause)
 	case Conflict:
-		m.noteOnce(EventBroken, "the EndpointSlice names a higher epoch")
+		m.noteOnce("the EndpointSlice names a higher epoch")
 		l.routeNext = m.now.Add(m.cfg.MaxRetry)
 	case Unknown:
 		l.routeTries++

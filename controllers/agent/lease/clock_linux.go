@@ -16,7 +16,7 @@ const clockBootTime = 7
 func (BootClock) Now() Time {
 	var ts syscall.Timespec
 	if _, _, errno := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, clockBootTime, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
-		panic("clock_gettime(CLOCK_BOOTTIME): " + errno.Error())
+		panic("clock_gettime(CLOCK_BOOTTIME): " + errno.Error()) //nolint:forbidigo // no promise holds without it
 	}
 	return Time(ts.Nano())
 }

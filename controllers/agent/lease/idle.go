@@ -47,17 +47,23 @@ func (m *Machine) wantsLook() bool {
 	return false
 }
 
+// neverPromised says that no promise was made, but for an own bootstrap's.
+func (m *Machine) neverPromised() bool {
+	p := m.voter.promise
+	return p.Epoch == 0 || p.Epoch == 1 && p.Candidate == m.cfg.Self
+}
+
 func (m *Machine) mayBootstrapOnceTold() bool {
-	return !m.facts.HasData && m.voter.promise.Epoch == 0
+	return !m.facts.HasData && m.neverPromised()
 }
 
 // mayBootstrap wants everything to be new: the permission, the directory, the
 // promise. An own promise of epoch 1 is what an interrupted bootstrap left.
 func (m *Machine) mayBootstrap() bool {
-	s, p := m.store.seen, m.voter.promise
+	s := m.store.seen
 	return !s.HasRecord && s.Bootstrap == m.cfg.Self && s.ResourceVersion != "" &&
 		!m.facts.HasData && m.facts.Server == ServerStopped && m.voter.bound == "" &&
-		(p.Epoch == 0 || p.Epoch == 1 && p.Candidate == m.cfg.Self) && p.Lease == 0 &&
+		m.neverPromised() && m.voter.promise.Lease == 0 &&
 		!m.fenced() && !m.leaving && m.now >= m.cand.next
 }
 
@@ -92,14 +98,17 @@ func (m *Machine) resume() {
 	}
 	alone := len(rec.Voters) == 1
 	initial := rec.Version == 1 && alone // the first server may not have been initialised yet
+	gone := !f.HasData && !initial
+	if gone {
+		m.noteOnce("the leader's data is gone")
+	}
 	switch {
-	case !f.HasData && !initial:
-		m.noteOnce(EventBroken, "the leader's data is gone")
-	case alone || f.BackAtOnce:
+	case gone && alone: // a person must restore it
+	case alone || f.BackAtOnce && !gone:
 		m.cand.cause = causeResume
 		m.cand.record = rec
 		m.claim(rec.Epoch)
-	case f.Position.Known:
+	default:
 		m.lead = m.newLeader(rec)
 		m.endLeadership("its agent restarted", "", Position{})
 	}

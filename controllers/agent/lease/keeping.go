@@ -57,7 +57,7 @@ func (m *Machine) persisted(in Persisted) {
 			v.disk, v.found = q.Promise, true
 		} else if i == len(v.queue)-1 {
 			v.persistRetry = m.now.Add(m.cfg.Heartbeat)
-			m.noteOnce(EventBroken, "the promise cannot be written")
+			m.noteOnce("the promise cannot be written")
 		}
 		v.queue = v.queue[i+1:]
 		return

@@ -101,7 +101,7 @@ func (m *Machine) progressClaiming() {
 		m.voter.holdUntil, m.voter.asideUntil = 0, 0
 		m.voter.handed = Position{}
 		m.note(EventElected, l.epoch, m.cand.cause)
-	case m.now >= l.until:
+	case m.now >= l.until && !m.alone():
 		m.giveUp("no majority of grants", "")
 	}
 }
@@ -209,7 +209,7 @@ func (m *Machine) expire() {
 		return
 	}
 	if m.facts.StopBudget > m.cfg.Grant/2 {
-		m.noteOnce(EventBroken, "a hard stop takes longer than half a grant")
+		m.noteOnce("a hard stop takes longer than half a grant")
 	}
 	if d := m.deadline(); m.now >= d-min(m.rules.stopLead(m.facts), Time(m.cfg.Grant/2)) {
 		m.note(EventExpired, m.lead.epoch, "no majority of grants in time")

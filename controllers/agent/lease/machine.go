@@ -161,10 +161,10 @@ func (m *Machine) note(k EventKind, epoch uint64, cause string) {
 }
 
 // noteOnce tells a standing trouble once per run, not once per attempt.
-func (m *Machine) noteOnce(k EventKind, cause string) {
+func (m *Machine) noteOnce(cause string) {
 	if !m.told[cause] && len(m.told) < 64 {
 		m.told[cause] = true
-		m.note(k, m.voter.promise.Epoch, cause)
+		m.note(EventBroken, m.voter.promise.Epoch, cause)
 	}
 }
 

@@ -101,7 +101,8 @@ func TestVoter(t *testing.T) {
 			"",
 		},
 		"grants nothing below its promise, also after a restart": {
-			Promise{Epoch: 6, Candidate: "c"}, true,
+			Promise{Epoch: 6, Candidate: "c"},
+			true,
 			func(b *bench) string { return b.after(time.Minute).ask(KindGrant, "b", 5) },
 			"promised to a higher epoch",
 		},
@@ -199,7 +200,8 @@ func TestVoter(t *testing.T) {
 			"restarted less than a grant ago",
 		},
 		"waits T after a restart without a promise": {
-			Promise{}, false,
+			Promise{},
+			false,
 			func(b *bench) string { return b.after(2999*time.Millisecond).ask(KindSupport, "c", 6) },
 			"restarted less than a grant ago",
 		},
@@ -213,7 +215,8 @@ func TestVoter(t *testing.T) {
 			"",
 		},
 		"grants nothing below what the Lease says when it has no promise": {
-			Promise{}, false,
+			Promise{},
+			false,
 			func(b *bench) string { return b.after(time.Minute).ask(KindGrant, "c", 4) },
 			"the Lease names a higher epoch",
 		},

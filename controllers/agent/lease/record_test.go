@@ -71,7 +71,8 @@ func TestNextRecordReservesAFreshTimeline(t *testing.T) {
 		Version: 8, Epoch: 9, Leader: "c", Voters: []string{"a", "b", "c"}, Timeline: 5,
 		Start: Position{Known: true, Rank: 3, At: 120, Text: "0/78"},
 		History: []Generation{
-			{Epoch: 1, Timeline: 1}, {Epoch: 5, Timeline: 4, Parent: 1, At: 90, Text: "0/5A"},
+			{Epoch: 1, Timeline: 1},
+			{Epoch: 5, Timeline: 4, Parent: 1, At: 90, Text: "0/5A"},
 			{Epoch: 9, Timeline: 5, Parent: 3, At: 120, Text: "0/78"},
 		},
 	}

@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 )
 
@@ -41,11 +42,25 @@ func (r *Runner) do(ctx context.Context, o Output) {
 			r.drops.count("route", "queue full") // cannot be either
 		}
 	case Note:
-		r.log.Info("leadership", "event", o.Event.Kind, "epoch", o.Event.Epoch, "cause", o.Event.Cause)
+		r.tell(ctx, o.Event)
 		if r.parts.OnEvent != nil {
 			r.parts.OnEvent(o.Event)
 		}
 	}
+}
+
+// tell logs what an operator on call would want to read, and counts the rest.
+func (r *Runner) tell(ctx context.Context, e Event) {
+	level := slog.LevelInfo
+	switch e.Kind {
+	case EventIgnored:
+		r.drops.count("message", e.Cause)
+		level = slog.LevelDebug
+	case EventBroken:
+		level = slog.LevelError
+	default:
+	}
+	r.log.Log(ctx, level, "leadership", "event", e.Kind, "epoch", e.Epoch, "cause", e.Cause)
 }
 
 func offer[T any](to chan T, v T) bool {

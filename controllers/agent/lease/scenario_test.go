@@ -204,3 +204,22 @@ func TestLostRecordWithoutLeaderStaysLost(t *testing.T) {
 		t.Error("nobody said so")
 	}
 }
+
+func TestBootstrapThroughAFlakyAPI(t *testing.T) {
+	for seed := range uint64(60) {
+		w := newWorld(seed, 3, safeRules())
+		w.verbose, w.loss = true, 0.45
+		for range 6 {
+			w.apiDown = !w.apiDown
+			w.run(w.between(100*time.Millisecond, 4*time.Second))
+			if w.rnd.IntN(3) == 0 {
+				w.nodes[0].crash()
+				w.nodes[0].start()
+			}
+		}
+		w.apiDown, w.loss = false, 0
+		if !w.runUntil(20*time.Second, func() bool { return len(w.lease.Record.Voters) == 3 }) {
+			t.Fatalf("seed %d: %+v\n%s", seed, w.lease, w.tail(60))
+		}
+	}
+}

@@ -287,6 +287,10 @@ func (n *node) obey() {
 			n.log, n.hasData, n.discard = nil, false, false
 		}
 	case RolePrimary:
+		if n.server != ServerPrimary && n.clock() >= d.Deadline {
+			n.later(50*time.Millisecond, n.obey) // it was frozen meanwhile; a later deadline comes, or another role
+			return
+		}
 		n.upstream = ""
 		n.sync, n.syncNeed = d.Sync, d.SyncNeed
 		if n.server != ServerPrimary {

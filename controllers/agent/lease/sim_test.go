@@ -133,7 +133,7 @@ func (n *node) restart() {
 }
 
 func (n *node) serverBack() {
-	if n.server == ServerStopped && n.decision.Role == RolePrimary {
+	if n.server == ServerStopped && n.decision.Role == RolePrimary && n.clock() < n.decision.Deadline {
 		n.server, n.timeline = ServerPrimary, n.decision.Timeline
 		n.readOnly = n.decision.Phase == PhaseQuiescing
 		n.serverRun++
@@ -144,6 +144,9 @@ func (n *node) serverBack() {
 		n.server = ServerReplica
 		n.upstream = n.decision.Upstream
 		n.stream()
+	}
+	if n.server == ServerStopped && n.decision.Role == RolePrimary {
+		n.later(50*time.Millisecond, n.serverBack) // it was frozen meanwhile
 	}
 	n.report()
 }

@@ -42,7 +42,6 @@ type world struct {
 	seq    int
 	nodes  []*node
 	byName map[string]*node
-	cfg    Config
 	fenced bool // the kernel drops a primary's traffic after its deadline
 
 	lease     Seen

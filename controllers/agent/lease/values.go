@@ -108,7 +108,7 @@ type Decision struct {
 	Leader   string   // who leads at Epoch as far as known
 	Upstream string   // replica: whom to receive from; empty means receive from nobody, and report when that is so
 	Timeline uint64   // primary: promote onto exactly this one, or run on it already
-	Deadline Time     // primary and stop: after it no write may be acknowledged; zero means none
+	Deadline Time     // primary and stop: after it no write may be acknowledged, and no primary started or promoted; look at the clock last, for the agent may have been frozen. Zero means none
 	Phase    Phase    // how far the hand-over is
 	Sync     []string // primary: the synchronous standbys, by name
 	SyncNeed int      // primary: how many of Sync must flush before a commit is acknowledged

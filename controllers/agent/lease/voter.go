@@ -49,7 +49,7 @@ const maxParked = 32
 func (m *Machine) receive(in Received) {
 	r := in.Request
 	if err := r.Validate(); err != nil {
-		m.note(EventIgnored, 0, err.Error())
+		m.note(EventIgnored, 0, "malformed request") // no text of a stranger's: causes are counted
 		m.refuse(in.Token, r, "malformed")
 		return
 	}

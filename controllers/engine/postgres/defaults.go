@@ -37,7 +37,7 @@ func fixed(major int) map[string]string {
 const LogLinePrefix = `%n\t%p\t%e\t%b\t%h\t%u\t%d\t`
 
 // defaults are what Plimsoll sets where spec.parameters does not.
-func defaults(d *v1.Database, major int) map[string]string {
+func defaults(d *v1.Database) map[string]string {
 	all := map[string]string{
 		"log_checkpoints":                "on",
 		"log_lock_waits":                 "on",
@@ -121,7 +121,7 @@ func (e *Engine) Effective(d *v1.Database) map[string]string {
 	if err != nil {
 		return nil
 	}
-	all := defaults(d, v.major)
+	all := defaults(d)
 	for name := range d.Spec.Parameters {
 		delete(all, lower(name))
 	}
@@ -137,7 +137,7 @@ func (e *Engine) parameters(d *v1.Database) map[string]string {
 	if err != nil {
 		return nil
 	}
-	all := defaults(d, v.major)
+	all := defaults(d)
 	for name, value := range d.Spec.Parameters {
 		name = lower(name)
 		// What validation refuses may have got in while no webhook ran; it must not reach the server.

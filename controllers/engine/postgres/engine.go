@@ -29,13 +29,16 @@ const (
 	// IdentMap is the name of the map in pg_ident.conf that names who may be the superuser or the replication role.
 	IdentMap = "plimsoll"
 
-	// FileParameters, FileHBA and FileIdent are the names of the configuration files. The driver adds what only a pod knows.
+	// FileParameters is the file of parameters. The driver adds what only a pod knows.
 	FileParameters = "plimsoll.conf"
-	FileHBA        = "pg_hba.conf"
-	FileIdent      = "pg_ident.conf"
+	// FileHBA says who may connect.
+	FileHBA = "pg_hba.conf"
+	// FileIdent says which certificate is which role.
+	FileIdent = "pg_ident.conf"
 
-	// MinMajor and MaxMajor are the PostgreSQL releases that Plimsoll knows.
+	// MinMajor is the oldest PostgreSQL release that Plimsoll knows.
 	MinMajor = 14
+	// MaxMajor is the newest.
 	MaxMajor = 18
 )
 

@@ -13,8 +13,10 @@ import (
 
 // member of orders, healthy unless changed.
 func member(n int32, change ...func(*engine.Member)) engine.Member {
-	m := engine.Member{Name: InstanceName("orders", n), Ordinal: n, Voter: true, Image: "docker.io/library/postgres:17",
-		Report: &engine.Report{Epoch: 7, Role: engine.Replica, State: "running", Ready: true, Settings: map[string]string{}}}
+	m := engine.Member{
+		Name: InstanceName("orders", n), Ordinal: n, Voter: true, Image: "docker.io/library/postgres:17",
+		Report: &engine.Report{Epoch: 7, Role: engine.Replica, State: "running", Ready: true, Settings: map[string]string{}},
+	}
 	for _, c := range change {
 		c(&m)
 	}
@@ -29,9 +31,11 @@ func oldImage(m *engine.Member) { m.Image = "docker.io/library/postgres:16" }
 func lag(n int64) func(*engine.Member) {
 	return func(m *engine.Member) { m.Report.LagBytes = n }
 }
+
 func waits(names ...string) func(*engine.Member) {
 	return func(m *engine.Member) { m.Report.RestartPending = names }
 }
+
 func runs(name, value string) func(*engine.Member) {
 	return func(m *engine.Member) { m.Report.Settings[name] = value }
 }
@@ -92,18 +96,36 @@ func TestSensitiveParametersChangeInOrder(t *testing.T) {
 		all  []engine.Member
 		on   map[string]string // file's value by member
 	}{
-		"raised: replicas at once, the primary waits": {200, []engine.Member{member(1, leads, runs(p, "100")), member(2, runs(p, "100")), member(3, runs(p, "200"))},
-			map[string]string{"orders-1": "100", "orders-2": "200", "orders-3": "200"}},
-		"raised: the primary last": {200, []engine.Member{member(1, leads, runs(p, "100")), member(2, runs(p, "200")), member(3, runs(p, "200"))},
-			map[string]string{"orders-1": "200", "orders-2": "200"}},
-		"raised: a silent replica is not taken for raised": {200, []engine.Member{member(1, leads, runs(p, "100")), member(2, silent), member(3, runs(p, "200"))},
-			map[string]string{"orders-1": "100"}},
-		"lowered: the primary at once, replicas wait": {50, []engine.Member{member(1, leads, runs(p, "100")), member(2, runs(p, "100"))},
-			map[string]string{"orders-1": "50", "orders-2": "100"}},
-		"lowered: replicas after the primary": {50, []engine.Member{member(1, leads, runs(p, "50")), member(2, runs(p, "100"))},
-			map[string]string{"orders-1": "50", "orders-2": "50"}},
-		"lowered: a replica of a silent primary keeps its own": {50, []engine.Member{member(1, leads, silent), member(2, runs(p, "100"))},
-			map[string]string{"orders-2": "100"}},
+		"raised: replicas at once, the primary waits": {
+			200,
+			[]engine.Member{member(1, leads, runs(p, "100")), member(2, runs(p, "100")), member(3, runs(p, "200"))},
+			map[string]string{"orders-1": "100", "orders-2": "200", "orders-3": "200"},
+		},
+		"raised: the primary last": {
+			200,
+			[]engine.Member{member(1, leads, runs(p, "100")), member(2, runs(p, "200")), member(3, runs(p, "200"))},
+			map[string]string{"orders-1": "200", "orders-2": "200"},
+		},
+		"raised: a silent replica is not taken for raised": {
+			200,
+			[]engine.Member{member(1, leads, runs(p, "100")), member(2, silent), member(3, runs(p, "200"))},
+			map[string]string{"orders-1": "100"},
+		},
+		"lowered: the primary at once, replicas wait": {
+			50,
+			[]engine.Member{member(1, leads, runs(p, "100")), member(2, runs(p, "100"))},
+			map[string]string{"orders-1": "50", "orders-2": "100"},
+		},
+		"lowered: replicas after the primary": {
+			50,
+			[]engine.Member{member(1, leads, runs(p, "50")), member(2, runs(p, "100"))},
+			map[string]string{"orders-1": "50", "orders-2": "50"},
+		},
+		"lowered: a replica of a silent primary keeps its own": {
+			50,
+			[]engine.Member{member(1, leads, silent), member(2, runs(p, "100"))},
+			map[string]string{"orders-2": "100"},
+		},
 		"nobody runs yet": {50, []engine.Member{member(1, silent), member(2, silent)}, map[string]string{"orders-1": "50", "orders-2": "50"}},
 	}
 	e := New(Options{})

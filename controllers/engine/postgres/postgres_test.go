@@ -104,7 +104,7 @@ func TestTheCatalogueIsWhole(t *testing.T) {
 	}
 	for major := MinMajor; major <= MaxMajor; major++ {
 		d := orders(func(d *v1.Database) { d.Spec.Version = "18" })
-		for name, value := range defaults(d, major) {
+		for name, value := range defaults(d) {
 			if problem := e.wrong(name, value, major, 3); problem != "" {
 				t.Errorf("default for %d: %s", major, problem)
 			}

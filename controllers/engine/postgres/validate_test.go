@@ -111,7 +111,8 @@ func TestWarnings(t *testing.T) {
 		"two":   {orders(n(2)), []string{"spec.replicas: 2 survives no loss of an instance without stopping writes; 3 does"}},
 		"four":  {orders(n(4)), []string{"spec.replicas: 4 survives the loss of no more instances than 3, because a majority is needed; use an odd number"}},
 		"commits that do not wait": {orders(set("synchronous_commit", "local")), []string{
-			`spec.parameters[synchronous_commit]: with "local" an acknowledged write can be lost with the primary`}},
+			`spec.parameters[synchronous_commit]: with "local" an acknowledged write can be lost with the primary`,
+		}},
 		"nobody asked them to": {orders(set("synchronous_commit", "off"), func(d *v1.Database) { d.Spec.Replication.Synchronous = v1.SynchronousOff }), nil},
 	}
 	for name, row := range rows {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -35,38 +36,100 @@ func (d *Driver) Become(ctx context.Context, r engine.Role) error {
 	if r.Kind == engine.Replica && !replica {
 		return errors.New("become replica: the server is a primary; it must be stopped and prepared first")
 	}
-	d.epoch, d.role = r.Epoch, r
-	if err := d.converge(ctx, c, r); err != nil {
+	if err := d.mayFollow(ctx, c, r); err != nil {
 		return err
 	}
-	if r.Kind == engine.Replica {
-		if err := silence(ctx, c, r); err != nil {
-			return err
-		}
-		return dropSlots(ctx, c, r)
+	d.epoch = r.Epoch
+	refusal, err := d.converge(ctx, c, r)
+	if err != nil {
+		return err
 	}
-	return d.lead(ctx, c, r, replica)
+	if r.Kind == engine.Primary {
+		return d.lead(ctx, c, r, replica, refusal)
+	}
+	if err := silence(ctx, c, r); err != nil {
+		return errors.Join(err, refusal)
+	}
+	return incomplete(dropSlots(ctx, c, r), refusal)
 }
 
-// converge installs the configuration and has the server read it.
-func (d *Driver) converge(ctx context.Context, c *pgx.Conn, r engine.Role) error {
-	changed, err := d.install(r, false)
-	d.dirty = d.dirty || changed || d.quiet
-	d.quiet = false
+// incomplete says what is missing of a role that is in force.
+func incomplete(missing ...error) error {
+	if err := errors.Join(missing...); err != nil {
+		return &engine.Incomplete{Err: err}
+	}
+	return nil
+}
+
+// converge installs the configuration and has the server read it. Files that the server refuses must keep nobody from leading,
+// and what the Lease says must take effect beside them: the last good ones are put back, and the refusal is told.
+func (d *Driver) converge(ctx context.Context, c *pgx.Conn, r engine.Role) (refusal, err error) {
+	if d.role.Upstream != r.Upstream {
+		d.history.forget()
+	}
 	d.state.Lock()
 	d.syncWanted, d.upstream = 0, r.Upstream
 	if r.Kind == engine.Primary {
 		d.syncWanted = r.SyncCount
 	}
 	d.state.Unlock()
-	if err != nil || !d.dirty {
-		return err
+	usable := d.usable(r)
+	fault, err := d.load(ctx, c, usable)
+	if err != nil {
+		return nil, err
 	}
-	if err := d.reload(ctx, c); err != nil {
-		return err
+	if fault == "" {
+		d.role = usable
+		if maps.Equal(usable.Files, r.Files) {
+			d.good, d.refused = r.Files, nil
+			d.tellFault("")
+			return nil, nil
+		}
+		return refusedProblem(d.configFault), nil
+	}
+	d.tellFault(fault)
+	if d.good == nil || maps.Equal(d.good, r.Files) {
+		return nil, refusedProblem(fault)
+	}
+	d.refused = r.Files
+	d.role = d.usable(r)
+	if again, err := d.load(ctx, c, d.role); err != nil || again != "" {
+		return nil, errors.Join(refusedProblem(fault), err)
+	}
+	return refusedProblem(fault), nil
+}
+
+// usable is the role with files that the server takes: those of the role, unless it refused exactly them.
+func (d *Driver) usable(r engine.Role) engine.Role {
+	if d.refused != nil && d.good != nil && maps.Equal(d.refused, r.Files) {
+		r.Files = d.good
+	}
+	return r
+}
+
+func (d *Driver) tellFault(fault string) {
+	d.state.Lock()
+	defer d.state.Unlock()
+	d.configFault = fault
+}
+
+func refusedProblem(fault string) error {
+	return &Problem{Reason: "ConfigurationRefused", Message: "the server does not take its new configuration and goes on with the old: " + fault}
+}
+
+// load gives the server its files, if they differ from what it has, and says what it does not take of them.
+func (d *Driver) load(ctx context.Context, c *pgx.Conn, r engine.Role) (fault string, err error) {
+	changed, err := d.install(r, false)
+	d.dirty = d.dirty || changed || d.quiet
+	d.quiet = false
+	if err != nil || !d.dirty {
+		return "", err
+	}
+	if fault, err := d.reload(ctx, c); err != nil || fault != "" {
+		return fault, err
 	}
 	d.dirty = false
-	return d.checkConfig(ctx, c)
+	return checkConfig(ctx, c)
 }
 
 // silence waits until a replica of nobody receives nothing more: its position is final then, and it may support another leader.
@@ -93,61 +156,62 @@ func silence(ctx context.Context, c *pgx.Conn, r engine.Role) error {
 	return nil
 }
 
-// reload waits until the server has read its files: this session reads them after the postmaster has.
-func (d *Driver) reload(ctx context.Context, c *pgx.Conn) error {
+// patience with a server that does not read its files, before the files are asked why: of files with an unknown name in them it
+// takes nothing, and does not even note that it looked.
+const patience = 300 * time.Millisecond
+
+// reload waits until the server has read its files: this session reads them after the postmaster has. It says why it does not.
+func (d *Driver) reload(ctx context.Context, c *pgx.Conn) (fault string, err error) {
 	ctx, done := context.WithTimeout(ctx, 5*time.Second)
 	defer done()
 	before, err := one[time.Time](ctx, c, "SELECT pg_conf_load_time()")
 	if err != nil {
-		return fmt.Errorf("reload: %w", err)
+		return "", fmt.Errorf("reload: %w", err)
 	}
 	if _, err := c.Exec(ctx, "SELECT pg_reload_conf()"); err != nil {
-		return fmt.Errorf("reload: %w", err)
+		return "", fmt.Errorf("reload: %w", err)
 	}
+	ask := time.Now().Add(patience)
 	for {
 		now, err := one[time.Time](ctx, c, "SELECT pg_conf_load_time()")
 		if err != nil {
-			return fmt.Errorf("reload: %w", err)
+			return "", fmt.Errorf("reload: %w", err)
 		}
 		if now.After(before) {
-			return nil
+			return "", nil
+		}
+		if time.Now().After(ask) {
+			if fault, err := checkConfig(ctx, c); err != nil || fault != "" {
+				return fault, err
+			}
+			ask = time.Now().Add(patience)
 		}
 		if err := pause(ctx, 2*time.Millisecond); err != nil {
-			return fmt.Errorf("reload: the server does not read its files: %w", err)
+			return "", fmt.Errorf("reload: the server does not read its files: %w", err)
 		}
 	}
 }
 
 // checkConfig finds what the server did not take of the files: it goes on with its old values then, and says so only in its log.
-func (d *Driver) checkConfig(ctx context.Context, c *pgx.Conn) error {
+func checkConfig(ctx context.Context, c *pgx.Conn) (string, error) {
 	var fault string
 	err := c.QueryRow(ctx, `SELECT coalesce((SELECT coalesce(name || ': ', '') || error FROM pg_file_settings
 		WHERE error IS NOT NULL AND error NOT LIKE '%restart%' AND NOT EXISTS (SELECT FROM pg_settings s WHERE s.name = lower(pg_file_settings.name) AND (s.context IN ('postmaster','internal') OR s.source = 'command line'))
 		ORDER BY seqno LIMIT 1), (SELECT 'line ' || line_number || ' of pg_hba.conf: ' || error FROM pg_hba_file_rules WHERE error IS NOT NULL ORDER BY line_number LIMIT 1), '')`).Scan(&fault)
-	if err != nil {
-		return fmt.Errorf("check the configuration: %w", err)
-	}
-	d.state.Lock()
-	d.configFault = fault
-	d.state.Unlock()
-	if fault != "" {
-		return &Problem{Reason: "ConfigurationRefused", Message: "the server does not take its new configuration and goes on with the old: " + fault}
-	}
-	return nil
+	return fault, wrap("check the configuration", err)
 }
 
-// lead makes a primary. Slots come first: from promotion on, each replica's log is kept.
-func (d *Driver) lead(ctx context.Context, c *pgx.Conn, r engine.Role, replica bool) error {
-	if err := d.keepSlots(ctx, c, r); err != nil {
-		return err
-	}
+// lead makes a primary. Slots come first: from promotion on, each replica's log is kept. But nothing that can be mended later
+// keeps it from leading.
+func (d *Driver) lead(ctx context.Context, c *pgx.Conn, r engine.Role, replica bool, refusal error) error {
+	slots := d.keepSlots(ctx, c, r)
 	if replica {
 		if err := d.promote(ctx, c, r); err != nil {
-			return err
+			return errors.Join(err, slots, refusal)
 		}
 	}
 	if err := d.keepAccounts(ctx, c, r); err != nil {
-		return err
+		return incomplete(err, slots, refusal)
 	}
-	return d.keepDatabase(ctx, c, r)
+	return incomplete(d.keepDatabase(ctx, c, r), slots, refusal)
 }

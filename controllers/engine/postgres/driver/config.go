@@ -43,7 +43,7 @@ func (d *Driver) install(r engine.Role, quiet bool) (bool, error) {
 		{memberFile, d.memberConf(r, quiet)},
 		{mainFile, "# Written by Plimsoll.\ninclude '" + postgres.FileParameters + "'\ninclude '" + memberFile + "'\n"},
 	} {
-		wrote, err := d.update(filepath.Join(d.conf(), f[0]), []byte(f[1]), 0o600)
+		wrote, err := d.update(filepath.Join(d.conf(), f[0]), []byte(f[1]))
 		if err != nil {
 			return changed, err
 		}

@@ -62,7 +62,7 @@ func (d *Driver) copy(ctx context.Context, r engine.Role) error {
 	if err := d.neutral(fresh); err != nil {
 		return err
 	}
-	if _, err := d.update(filepath.Join(fresh, standbySignal), nil, 0o600); err != nil {
+	if _, err := d.update(filepath.Join(fresh, standbySignal), nil); err != nil {
 		return err
 	}
 	if err := syncDir(fresh); err != nil {
@@ -203,7 +203,7 @@ func (d *Driver) pgRewind(ctx context.Context, r engine.Role, from source) error
 	if _, err := d.run(ctx, tell, "pg_rewind", "-D", d.data(), "--source-server="+d.conninfo(r.Upstream, "plimsoll_rewind", postgres.SystemDatabase), "--progress"); err != nil {
 		return fmt.Errorf("rewind to %s: %w", r.Upstream, err)
 	}
-	if _, err := d.update(filepath.Join(d.data(), standbySignal), nil, 0o600); err != nil {
+	if _, err := d.update(filepath.Join(d.data(), standbySignal), nil); err != nil {
 		return err
 	}
 	if err := d.neutral(d.data()); err != nil {

@@ -49,12 +49,13 @@ type Driver struct {
 	history *Watch
 
 	// work guards what Prepare, Become and Quiesce change: the contract calls one at a time, the lock makes a slip harmless.
-	work  sync.Mutex
-	epoch int64 // highest that was obeyed
-	role  engine.Role
-	lock  *os.File
-	dirty bool // a file was written that the server may not have read
-	quiet bool // Quiesce holds
+	work          sync.Mutex
+	epoch         int64 // highest that was obeyed
+	role          engine.Role
+	lock          *os.File
+	good, refused map[string]string // files that the server took and did not take last
+	dirty         bool              // a file was written that the server may not have read
+	quiet         bool              // Quiesce holds
 
 	// state guards what Report reads beside them.
 	state       sync.Mutex

@@ -39,11 +39,11 @@ func (d *Driver) write(path string, content []byte, mode os.FileMode) error {
 }
 
 // update writes a file if it differs, and says whether it did.
-func (d *Driver) update(path string, content []byte, mode os.FileMode) (bool, error) {
+func (d *Driver) update(path string, content []byte) (bool, error) {
 	if now, err := os.ReadFile(path); err == nil && bytes.Equal(now, content) {
 		return false, nil
 	}
-	return true, d.write(path, content, mode)
+	return true, d.write(path, content, 0o600)
 }
 
 func (d *Driver) mkdir(path string) error {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -61,9 +62,8 @@ func TestAReplicaCopiesByCertificateAndFollows(t *testing.T) {
 	}
 
 	// It goes on from its own data after a restart, and its position holds while it is stopped.
-	before := m.report().Position
 	p.become(c.role(p, engine.Primary, 1, nil))
-	before = m.report().Position
+	before := m.report().Position
 	m.stop()
 	offline := m.report()
 	if offline.State != "stopped" || offline.Role != engine.Replica || offline.Position != before {
@@ -360,13 +360,19 @@ func TestAForkedReplicaThatRunsSaysSo(t *testing.T) {
 		t.Errorf("a replica of nobody: %+v", got)
 	}
 	r := c.role(p, engine.Replica, 2, m)
-	p.become(r)
-	c.until("it says that it has forked", func() error {
-		if got := p.report(); !Unfit(got) || got.Reason != "Forked" || !got.Receiving || got.Upstream != m.address {
-			return fmt.Errorf("%+v %v", got, p.log())
+	// It must not even connect: its new primary would count the bytes of its forked log as a copy of its own.
+	var problem *Problem
+	if err := p.d.Become(c.ctx(), r); !errors.As(err, &problem) || problem.Reason != "Forked" {
+		t.Errorf("a forked replica was let follow: %v", err)
+	}
+	if got := p.report(); !Unfit(got) || got.Reason != "Forked" || got.Receiving || got.Upstream != "" {
+		t.Errorf("%+v %v", got, p.log())
+	}
+	for _, line := range m.log() {
+		if strings.Contains(line, p.name) && strings.Contains(line, "synchronous standby") {
+			t.Errorf("the primary counted it: %s", line)
 		}
-		return nil
-	})
+	}
 	p.stop()
 	discards, err := p.d.Discards(c.ctx(), r)
 	must(t, err)

@@ -204,17 +204,29 @@ func TestAConfigurationThatTheServerRefusesIsAProblem(t *testing.T) {
 	m := c.primary(false)
 	for name, breakIt := range map[string]func(map[string]string){
 		"a value that is none": func(f map[string]string) { f[postgres.FileParameters] += "work_mem = 'much'\n" },
+		"a name that is none":  func(f map[string]string) { f[postgres.FileParameters] += "no_such_thing = 'x'\n" },
 		"a line that is none":  func(f map[string]string) { f[postgres.FileHBA] = "hostssl all all nowhere/99 scram-sha-256\n" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := c.role(m, engine.Primary, 1, nil)
 			breakIt(r.Files)
+			r.SyncPeers, r.SyncCount = []string{name}, 1
 			var p *Problem
-			if err := m.d.Become(c.ctx(), r); !errors.As(err, &p) || p.Reason != "ConfigurationRefused" {
-				t.Errorf("error %v", err)
+			for range 2 {
+				if err := m.d.Become(c.ctx(), r); !errors.As(err, &p) || p.Reason != "ConfigurationRefused" {
+					t.Errorf("error %v", err)
+				}
+				if got := m.report(); got.Reason != "ConfigurationRefused" {
+					t.Errorf("report %+v", got)
+				}
 			}
-			if got := m.report(); got.Reason != "ConfigurationRefused" {
-				t.Errorf("report %+v", got)
+			if got := asSuper[string](m, "postgres", "SHOW synchronous_standby_names"); got != `ANY 1 ("`+name+`")` {
+				t.Errorf("what the Lease says does not take effect: synchronous_standby_names %q", got)
+			}
+			m.stop()
+			m.start(r)
+			if err := m.d.Become(c.ctx(), r); !errors.As(err, &p) {
+				t.Errorf("after a restart: error %v", err)
 			}
 			m.become(c.role(m, engine.Primary, 1, nil))
 			if got := m.report(); got.Problem != "" {

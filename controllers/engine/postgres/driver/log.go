@@ -168,12 +168,25 @@ func (w *Watch) count(r Record) {
 	}
 	switch {
 	case strings.Contains(r.Message, "requested WAL segment") && strings.Contains(r.Message, "has already been removed"):
-		w.reason, w.problem = reasonLogRemoved, "the primary no longer has the log that this replica needs; it must be copied anew"
+		w.blame(reasonLogRemoved)
 	case strings.Contains(r.Message, "is not in this server's history"), strings.Contains(r.Message, "forked off current database system timeline"),
 		strings.Contains(r.Message, "is ahead of the WAL flush position of this server"):
-		w.reason, w.problem = reasonForked, "this replica has a log that the primary's history does not have; it must be rewound"
+		w.blame(reasonForked)
 	case strings.Contains(r.Message, "started streaming WAL"):
 		w.reason, w.problem = "", ""
+	}
+}
+
+// tell what was found out otherwise than by the log.
+func (w *Watch) tell(reason string) { w.mu.Lock(); w.blame(reason); w.mu.Unlock() }
+
+func (w *Watch) blame(reason string) {
+	w.reason = reason
+	switch reason {
+	case reasonLogRemoved:
+		w.problem = "the primary no longer has the log that this replica needs; it must be copied anew"
+	case reasonForked:
+		w.problem = "this replica has a log that the primary's history does not have; it must be rewound"
 	}
 }
 

@@ -28,16 +28,26 @@ func TestTheServersLogIsRead(t *testing.T) {
 		text string
 		want []Record
 	}{
-		"a report outside of a session": {at + "00000\tcheckpointer\t\t\t\tLOG:  checkpoint starting: time\n",
-			[]Record{{Time: when, PID: 42, SQLState: "00000", Backend: "checkpointer", Level: "LOG", Message: "checkpoint starting: time"}}},
-		"a report of a session with what belongs to it": {at + "42P01\tclient backend\t10.0.0.1\tapp\torders\tERROR:  relation \"a\" does not exist\n" +
-			at + "42P01\tclient backend\t10.0.0.1\tapp\torders\tSTATEMENT:  SELECT *\n\tFROM a\n",
-			[]Record{{Time: when, PID: 42, SQLState: "42P01", Backend: "client backend", Host: "10.0.0.1", User: "app", Database: "orders", Level: "ERROR",
-				Message: `relation "a" does not exist`, Details: map[string]string{"STATEMENT": "SELECT *\nFROM a"}}}},
-		"a message of several lines": {at + "00000\tclient backend\t\ta\tb\tLOG:  one\n\ttwo\n\t\tthree\n",
-			[]Record{{Time: when, PID: 42, SQLState: "00000", Backend: "client backend", User: "a", Database: "b", Level: "LOG", Message: "one\ntwo\n\tthree"}}},
-		"a detail of another process stands for itself": {at + "00000\tx\t\t\t\tLOG:  one\n1764427215.123\t43\t00000\tx\t\t\t\tDETAIL:  two\n",
-			[]Record{{Time: when, PID: 42, SQLState: "00000", Backend: "x", Level: "LOG", Message: "one"}, {Time: when, PID: 43, SQLState: "00000", Backend: "x", Level: "DETAIL", Message: "two"}}},
+		"a report outside of a session": {
+			at + "00000\tcheckpointer\t\t\t\tLOG:  checkpoint starting: time\n",
+			[]Record{{Time: when, PID: 42, SQLState: "00000", Backend: "checkpointer", Level: "LOG", Message: "checkpoint starting: time"}},
+		},
+		"a report of a session with what belongs to it": {
+			at + "42P01\tclient backend\t10.0.0.1\tapp\torders\tERROR:  relation \"a\" does not exist\n" +
+				at + "42P01\tclient backend\t10.0.0.1\tapp\torders\tSTATEMENT:  SELECT *\n\tFROM a\n",
+			[]Record{{
+				Time: when, PID: 42, SQLState: "42P01", Backend: "client backend", Host: "10.0.0.1", User: "app", Database: "orders", Level: "ERROR",
+				Message: `relation "a" does not exist`, Details: map[string]string{"STATEMENT": "SELECT *\nFROM a"},
+			}},
+		},
+		"a message of several lines": {
+			at + "00000\tclient backend\t\ta\tb\tLOG:  one\n\ttwo\n\t\tthree\n",
+			[]Record{{Time: when, PID: 42, SQLState: "00000", Backend: "client backend", User: "a", Database: "b", Level: "LOG", Message: "one\ntwo\n\tthree"}},
+		},
+		"a detail of another process stands for itself": {
+			at + "00000\tx\t\t\t\tLOG:  one\n1764427215.123\t43\t00000\tx\t\t\t\tDETAIL:  two\n",
+			[]Record{{Time: when, PID: 42, SQLState: "00000", Backend: "x", Level: "LOG", Message: "one"}, {Time: when, PID: 43, SQLState: "00000", Backend: "x", Level: "DETAIL", Message: "two"}},
+		},
 		"what no server wrote":            {"ld.so: cannot preload\n", []Record{{Message: "ld.so: cannot preload"}}},
 		"no line end at the end":          {"half", []Record{{Message: "half"}}},
 		"a name with a level in it":       {at + "28000\tclient backend\th\tx\tLOG:  forged\tdb\tFATAL:  no\n", []Record{{Message: at + "28000\tclient backend\th\tx\tLOG:  forged\tdb\tFATAL:  no"}}},

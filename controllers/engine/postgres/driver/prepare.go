@@ -83,6 +83,7 @@ func (d *Driver) Prepare(ctx context.Context, r engine.Role) error {
 		err = d.copy(ctx, r)
 	case StepRewind:
 		err = d.rewindOrCopy(ctx, r, from)
+	case StepNone:
 	}
 	if err != nil {
 		return err
@@ -90,8 +91,15 @@ func (d *Driver) Prepare(ctx context.Context, r engine.Role) error {
 	if err := d.mark(ctx, r); err != nil {
 		return err
 	}
+	if r.Upstream != "" && step == StepNone && from.system == "" {
+		// Nobody to compare with: it starts as a replica of nobody, and Become compares before it connects.
+		r.Upstream = ""
+		if _, err := d.install(r, false); err != nil {
+			return err
+		}
+	}
 	d.history.forget()
-	d.role, d.dirty, d.quiet = r, false, false
+	d.role, d.dirty, d.quiet = d.usable(r), false, false
 	d.state.Lock()
 	d.streamed, d.upstream = false, r.Upstream
 	d.state.Unlock()
@@ -109,7 +117,7 @@ func (d *Driver) ready(r engine.Role) error {
 	if err := d.sweep(); err != nil {
 		return err
 	}
-	_, err := d.install(r, false)
+	_, err := d.install(d.usable(r), false)
 	return err
 }
 
@@ -166,6 +174,7 @@ func (d *Driver) planReplica(ctx context.Context, r engine.Role) (Step, source, 
 		return StepRewind, from, nil
 	case foreign:
 		return StepNone, from, foreignData(r, here.system, from.system)
+	case behind, ahead:
 	}
 	return StepRecopy, from, nil
 }
@@ -292,7 +301,7 @@ func (d *Driver) mark(ctx context.Context, r engine.Role) error {
 	if !standby {
 		return nil
 	}
-	_, err := d.update(filepath.Join(d.data(), standbySignal), nil, 0o600)
+	_, err := d.update(filepath.Join(d.data(), standbySignal), nil)
 	if err != nil {
 		return err
 	}
@@ -306,7 +315,7 @@ func (d *Driver) neutral(dir string) error {
 		mainFile: "# Plimsoll keeps the configuration outside of the data directory.\nlisten_addresses = ''\nlc_messages = 'C'\n",
 		autoConf: "# Plimsoll keeps the configuration outside of the data directory.\n",
 	} {
-		if _, err := d.update(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		if _, err := d.update(filepath.Join(dir, name), []byte(text)); err != nil {
 			return err
 		}
 	}

@@ -32,8 +32,8 @@ func (d *Driver) Quiesce(ctx context.Context) (engine.Position, error) {
 	if _, err := d.install(d.role, true); err != nil {
 		return engine.Position{}, fmt.Errorf("quiesce: %w", err)
 	}
-	if err := d.reload(ctx, c); err != nil {
-		return engine.Position{}, fmt.Errorf("quiesce: %w", err)
+	if fault, err := d.reload(ctx, c); err != nil || fault != "" {
+		return engine.Position{}, fmt.Errorf("quiesce: the server does not read its files: %w", errors.Join(err, refusedProblem(fault)))
 	}
 	if err := d.refuses(ctx); err != nil {
 		return engine.Position{}, fmt.Errorf("quiesce: %w", err)

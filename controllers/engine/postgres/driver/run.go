@@ -105,9 +105,23 @@ func lastLines(text string, n int) string {
 	return string(bytes.Join(lines, []byte("; ")))
 }
 
-// env is all that the server and its programs see. LC_ALL keeps their messages readable to the code that parses them; a HOME
-// without files keeps out stray service files, passwords and certificates.
+// env is what the server and its programs see: that of the image, without what would change what they do or say. LC_ALL keeps
+// their messages readable to the code that parses them; a HOME without files keeps out stray service files and passwords.
 func (d *Driver) env() []string {
-	return []string{"PATH=" + d.bins.dir + ":/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8", "LANGUAGE=C", "TZ=UTC", "HOME=" + d.cfg.RunDir, "PGHOST=" + d.cfg.RunDir,
-		"LD_LIBRARY_PATH=" + os.Getenv("LD_LIBRARY_PATH")}
+	all := []string{"PATH=" + d.bins.dir + ":" + os.Getenv("PATH"), "LC_ALL=C.UTF-8", "LANGUAGE=C", "TZ=UTC", "HOME=" + d.cfg.RunDir}
+	for _, pair := range os.Environ() {
+		if !ownVariable(pair) {
+			all = append(all, pair)
+		}
+	}
+	return all
+}
+
+func ownVariable(pair string) bool {
+	for _, prefix := range []string{"PG", "PLIMSOLL_", "LC_", "LANG", "TZ=", "HOME=", "PATH=", "USER=", "LOGNAME="} {
+		if strings.HasPrefix(pair, prefix) {
+			return true
+		}
+	}
+	return false
 }

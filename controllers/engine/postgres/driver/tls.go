@@ -67,10 +67,14 @@ func (d *Driver) installTLS() (bool, error) {
 		name string
 		raw  []byte
 	}{
-		{clientCA, member["ca.crt"]}, {rootCA, roots}, {memberCert, member["tls.crt"]}, {memberKey, member["tls.key"]},
-		{serverCert, server["tls.crt"]}, {serverKey, server["tls.key"]},
+		{clientCA, member["ca.crt"]},
+		{rootCA, roots},
+		{memberCert, member["tls.crt"]},
+		{memberKey, member["tls.key"]},
+		{serverCert, server["tls.crt"]},
+		{serverKey, server["tls.key"]},
 	} {
-		wrote, err := d.update(filepath.Join(d.tlsDir(), f.name), f.raw, 0o600)
+		wrote, err := d.update(filepath.Join(d.tlsDir(), f.name), f.raw)
 		if err != nil {
 			return changed, err
 		}
@@ -102,12 +106,21 @@ func (d *Driver) conninfo(host, application, database string) string {
 		mode = "verify-ca"
 	}
 	pairs := [][2]string{
-		{"host", host}, {"port", fmt.Sprint(d.cfg.Port)}, {"user", postgres.ReplicationUser}, {"dbname", database},
+		{"host", host},
+		{"port", fmt.Sprint(d.cfg.Port)},
+		{"user", postgres.ReplicationUser},
+		{"dbname", database},
 		{"application_name", application},
-		{"sslmode", mode}, {"sslrootcert", filepath.Join(d.tlsDir(), rootCA)},
-		{"sslcert", filepath.Join(d.tlsDir(), memberCert)}, {"sslkey", filepath.Join(d.tlsDir(), memberKey)},
-		{"gssencmode", "disable"}, {"connect_timeout", "5"},
-		{"keepalives_idle", "5"}, {"keepalives_interval", "2"}, {"keepalives_count", "3"}, {"tcp_user_timeout", "5000"},
+		{"sslmode", mode},
+		{"sslrootcert", filepath.Join(d.tlsDir(), rootCA)},
+		{"sslcert", filepath.Join(d.tlsDir(), memberCert)},
+		{"sslkey", filepath.Join(d.tlsDir(), memberKey)},
+		{"gssencmode", "disable"},
+		{"connect_timeout", "5"},
+		{"keepalives_idle", "5"},
+		{"keepalives_interval", "2"},
+		{"keepalives_count", "3"},
+		{"tcp_user_timeout", "5000"},
 	}
 	var b strings.Builder
 	for _, p := range pairs {

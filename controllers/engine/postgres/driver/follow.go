@@ -1,0 +1,62 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+)
+
+// mayFollow compares a running replica with an upstream that it does not follow yet, before it connects to it under its own name.
+// A replica tells a new upstream first of all where its own log ends. If that log has forked, the upstream would still count it by
+// its bytes alone: commits of the new timeline up to there would be acknowledged that nobody but the upstream has.
+func (d *Driver) mayFollow(ctx context.Context, c *pgx.Conn, r engine.Role) error {
+	if r.Kind != engine.Replica || r.Upstream == "" || d.role.Kind == engine.Replica && d.role.Upstream == r.Upstream {
+		return nil
+	}
+	here, err := d.runningPlace(ctx, c) // before the upstream's: what it has since sent is no lead
+	if err != nil {
+		return err
+	}
+	from, err := d.ask(ctx, r.Upstream)
+	if err != nil {
+		return fmt.Errorf("compare with %s before following it: %w", r.Upstream, err)
+	}
+	switch relate(here, from) {
+	case follows:
+		return nil
+	case behind:
+		d.history.tell(reasonLogRemoved)
+	case forked, ahead:
+		d.history.tell(reasonForked)
+	case foreign:
+		return foreignData(r, here.system, from.system)
+	}
+	reason, text := d.history.ReplicationProblem("", "")
+	return &Problem{Reason: reason, Message: text}
+}
+
+// runningPlace of a replica.
+func (d *Driver) runningPlace(ctx context.Context, c *pgx.Conn) (place, error) {
+	var system, received, replayed string
+	var receivedTL, ownTL, segment int64
+	err := c.QueryRow(ctx, "SELECT (SELECT system_identifier::text FROM pg_control_system()), coalesce(pg_last_wal_receive_lsn()::text, '0/0'), coalesce(pg_last_wal_replay_lsn()::text, '0/0'), "+
+		"coalesce((SELECT received_tli FROM pg_stat_wal_receiver), 0)::int8, (SELECT greatest(timeline_id, min_recovery_end_timeline) FROM pg_control_checkpoint(), pg_control_recovery())::int8, "+
+		"(SELECT setting::int8 FROM pg_settings WHERE name = 'wal_segment_size')").
+		Scan(&system, &received, &replayed, &receivedTL, &ownTL, &segment)
+	if err != nil {
+		return place{}, fmt.Errorf("ask the replica where it is: %w", err)
+	}
+	a, err := parseLSN(received)
+	if err != nil {
+		return place{}, err
+	}
+	b, err := parseLSN(replayed)
+	if err != nil {
+		return place{}, err
+	}
+	end := max(a, b)
+	return place{system: system, timeline: uint32(max(receivedTL, ownTL, d.timelineAt(end, lsn(segment)))), end: end}, nil
+}
