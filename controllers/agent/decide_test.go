@@ -180,15 +180,18 @@ func TestRole(t *testing.T) {
 		"it never begins it twice":                 {first, nil, true, engine.Role{Kind: engine.Primary, Epoch: 1, Timeline: 1}},
 		"nobody else begins it":                    {first, func(a *engine.Aim) { a.Bootstrap = "orders-2" }, false, engine.Role{Kind: engine.Primary, Epoch: 1, Timeline: 1}},
 		"nobody begins one that had a second voter": {
-			lease.Decision{Role: lease.RolePrimary, Epoch: 1, Timeline: 1, Record: lease.Record{Version: 3, Voters: []string{"orders-1"}}}, nil, false,
+			lease.Decision{Role: lease.RolePrimary, Epoch: 1, Timeline: 1, Record: lease.Record{Version: 3, Voters: []string{"orders-1"}}},
+			nil, false,
 			engine.Role{Kind: engine.Primary, Epoch: 1, Timeline: 1},
 		},
 		"a synchronous list comes from the leadership": {
-			lease.Decision{Role: lease.RolePrimary, Epoch: 2, Timeline: 2, Sync: []string{"orders-2"}, SyncNeed: 1}, nil, false,
+			lease.Decision{Role: lease.RolePrimary, Epoch: 2, Timeline: 2, Sync: []string{"orders-2"}, SyncNeed: 1},
+			nil, false,
 			engine.Role{Kind: engine.Primary, Epoch: 2, Timeline: 2, SyncPeers: []string{"orders-2"}, SyncCount: 1},
 		},
 		"mode off waits for nobody": {
-			lease.Decision{Role: lease.RolePrimary, Epoch: 2, Timeline: 2, Sync: []string{"orders-2"}, SyncNeed: 1}, func(a *engine.Aim) { a.Synchronous = synchronousOff }, false,
+			lease.Decision{Role: lease.RolePrimary, Epoch: 2, Timeline: 2, Sync: []string{"orders-2"}, SyncNeed: 1},
+			func(a *engine.Aim) { a.Synchronous = synchronousOff }, false,
 			engine.Role{Kind: engine.Primary, Epoch: 2, Timeline: 2},
 		},
 		"a replica follows by address":    {lease.Decision{Role: lease.RoleReplica, Epoch: 2, Upstream: "orders-3"}, nil, false, engine.Role{Kind: engine.Replica, Epoch: 2, Upstream: "three"}},
