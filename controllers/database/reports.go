@@ -223,7 +223,7 @@ func (r *Reports) run(ctx context.Context, database types.NamespacedName, s *str
 		r.log.V(1).Info("an agent's stream ended", "database", database, "instance", s.target.Instance, "error", err)
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause/2 + rand.N(pause)): //nolint:gosec // spreads reconnects, guards nothing
+		case <-time.After(min(pause/2+rand.N(pause), r.untilSilent(s))):
 		}
 		if r.expire(database, s) {
 			r.wake(database)
@@ -242,6 +242,16 @@ func (r *Reports) listen(ctx context.Context, database types.NamespacedName, s *
 		ok()
 		r.hear(database, s, report)
 	})
+}
+
+// untilSilent is when the last report will no longer count, so that nobody is told late.
+func (r *Reports) untilSilent(s *stream) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.heard == nil {
+		return maxPause * 2
+	}
+	return max(time.Until(s.heard.At.Add(silentAfter)), 0)
 }
 
 // expire drops a report that is too old to count and says whether it did.

@@ -154,10 +154,11 @@ func TestASilentAgentIsForgottenAndDialledAgain(t *testing.T) {
 		if len(r.Follow(orders(), []Target{orders1()})) != 1 {
 			t.Error("a word of 5 s ago does not count any more")
 		}
-		time.Sleep(25 * time.Second)
+		time.Sleep(silentAfter - 5*time.Second + time.Millisecond)
 		if woken() != 1 {
 			t.Error("nobody was woken when the agent fell silent")
 		}
+		time.Sleep(18 * time.Second)
 		if len(r.Follow(orders(), []Target{orders1()})) != 0 {
 			t.Error("a word of 30 s ago still counts")
 		}
