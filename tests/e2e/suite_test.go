@@ -115,7 +115,7 @@ func (s *suite) tell(ctx context.Context, t *testing.T, namespace string) {
 		out, err := s.cluster.Kubectl(ctx, "", append([]string{"--namespace=" + namespace}, args...)...)
 		t.Logf("kubectl %s (%v):\n%s", strings.Join(args, " "), err, out)
 	}
-	out, err := s.cluster.Kubectl(ctx, "", "--namespace=plimsoll-system", "logs", "--selector=app.kubernetes.io/name=plimsoll-operator", "--tail=60", "--prefix")
+	out, err := s.cluster.Kubectl(ctx, "", "--namespace=plimsoll-system", "logs", "--selector=app.kubernetes.io/component=manager", "--tail=60", "--prefix")
 	t.Logf("the operator's log (%v):\n%s", err, out)
 }
 
