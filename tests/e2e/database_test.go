@@ -178,6 +178,7 @@ func (d *database) connection(ctx context.Context, address, name string) (*pgx.C
 	if !roots.AppendCertsFromPEM(s.Data["ca.crt"]) {
 		return nil, fmt.Errorf("ca.crt of Secret %s holds no certificate", s.Name)
 	}
+	config.Password = string(s.Data["password"]) // what a person edits; the uri follows
 	config.TLSConfig = &tls.Config{RootCAs: roots, ServerName: name, MinVersion: tls.VersionTLS12}
 	config.Fallbacks = nil
 	config.Host = address

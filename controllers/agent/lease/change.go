@@ -222,10 +222,14 @@ func (m *Machine) fitsMark(voters []string, k mark) bool {
 }
 
 // progressRoute points the EndpointSlice at this leadership, and tries again
-// until it does.
+// until it does. It does not wait for the promotion: the old leader's address
+// serves nobody any more, and a node's proxy may take a second to follow.
 func (m *Machine) progressRoute() {
 	l := &m.lead
-	if !l.promoted || l.routed == l.epoch || l.routeBusy || m.now < l.routeNext {
+	if !l.promoted && m.cand.cause == causeBootstrap {
+		return // there is no database yet, and nobody whom it replaces
+	}
+	if l.routed == l.epoch || l.routeBusy || m.now < l.routeNext {
 		return
 	}
 	l.routeBusy = true
