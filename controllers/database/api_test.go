@@ -537,12 +537,9 @@ func TestParameterRestartGoesRoundOnce(t *testing.T) {
 	w := newWorld(t)
 	w.database("orders")
 	w.until("orders", "three instances", running)
-	w.fleet.with(func() {
-		for _, a := range w.fleet.agents {
-			a.pending = []string{"shared_buffers"}
-		}
-	})
-	w.until("orders", "no pending restart", func(d *v1.Database) bool {
+	w.fleet.with(func() { w.fleet.restarts = true })
+	w.edit("orders", func(d *v1.Database) { d.Spec.Parameters = v1.Parameters{"shared_buffers": "64MB"} })
+	w.until("orders", "one hand-over and no pending restart", func(d *v1.Database) bool {
 		return running(d) && d.Status.Epoch == 2 && !slices.ContainsFunc(d.Status.Instances, func(i v1.InstanceStatus) bool { return i.RestartPending })
 	})
 	for _, name := range []string{"orders-1", "orders-2", "orders-3"} {

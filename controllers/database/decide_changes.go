@@ -22,6 +22,15 @@ func (d *draft) roll() bool {
 	if d.busy() {
 		return true
 	}
+	if next := t.Restart + t.Switchover; next != "" {
+		if t.Switchover != "" {
+			next = d.Leadership.Leader
+		}
+		if other := d.unconvergedBeside(next); other != "" {
+			d.work(v1.ReasonChanging, "waiting for %s to take its configuration", other)
+			return true
+		}
+	}
 	switch {
 	case t.Restart != "" && d.outdated(t.Restart):
 		d.remove(t.Restart, "its pod's spec changed")
@@ -33,6 +42,21 @@ func (d *draft) roll() bool {
 		d.rollPods()
 	}
 	return true
+}
+
+// unconvergedBeside is the first wanted instance but one that has not taken its aim yet: until all have, who needs a restart is not
+// known, and the leader might hand over to one that needs it as much.
+func (d *draft) unconvergedBeside(name string) string {
+	for _, other := range d.Wanted {
+		r := d.seen.report(other)
+		if other == name || r == nil {
+			continue // that a silent one is waited for, or not, is the engine's answer
+		}
+		if revision, err := d.aim(other, r).Revision(); err != nil || r.Revision != revision || !r.Converged {
+			return other
+		}
+	}
+	return ""
 }
 
 // busy says that pods come or go already, so that nothing else may be taken down.

@@ -24,6 +24,7 @@ import (
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/desired"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine/postgres"
 )
 
 // fleet plays kubelet and agents for the pods of a namespace: each pod that appears gets an address on loopback, and an agent there
@@ -36,14 +37,15 @@ type fleet struct {
 	// refuse makes pods of an image stay in ImagePullBackOff.
 	refuse string
 
-	mu      sync.Mutex
-	next    int
-	agents  map[types.UID]*fakeAgent
-	epoch   int64
-	leader  string
-	voters  []string
-	aims    int
-	pending []string // parameters that wait for a restart in every agent
+	mu     sync.Mutex
+	next   int
+	agents map[types.UID]*fakeAgent
+	epoch  int64
+	leader string
+	voters []string
+	aims   int
+	// restarts makes every change of the configuration wait for a restart.
+	restarts bool
 }
 
 type fakeAgent struct {
@@ -207,7 +209,7 @@ func (f *fleet) start(ctx context.Context, pod *corev1.Pod) {
 	f.next++
 	ip := fmt.Sprintf("127.%d.%d.%d", 64+f.port%64, f.port/64%250, f.next)
 	a := &fakeAgent{
-		fleet: f, name: pod.Name, database: database, ip: ip, image: image, uid: owner, changed: make(chan struct{}, 1), pending: slices.Clone(f.pending),
+		fleet: f, name: pod.Name, database: database, ip: ip, image: image, uid: owner, changed: make(chan struct{}, 1),
 		secrets: pod.Annotations[v1.AnnotationSecretsHash], used: 10,
 	}
 	f.mu.Unlock()
@@ -280,6 +282,9 @@ func (a *fakeAgent) takeAim(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f.aims++
+	if f.restarts && a.aim != nil && a.aim.Files[postgres.FileParameters] != aim.Files[postgres.FileParameters] {
+		a.pending = []string{"shared_buffers"}
+	}
 	a.aim = &aim
 	a.obey(context.WithoutCancel(r.Context()))
 	f.nudge()
