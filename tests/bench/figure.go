@@ -73,6 +73,9 @@ func Record(dir string, f Figure) error {
 	}
 	all = append(slices.DeleteFunc(all, func(old Figure) bool { return old.Name == f.Name }), f)
 	slices.SortFunc(all, func(a, b Figure) int { return cmp.Compare(a.Name, b.Name) })
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // a directory of the documentation
+		return fmt.Errorf("record %s: %w", f.Name, err)
+	}
 	raw, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", f.Name, err)

@@ -94,9 +94,13 @@ func (d *Driver) Prepare(ctx context.Context, r engine.Role) error {
 	if r.Upstream != "" && step == StepNone && from.system == "" {
 		// Nobody to compare with: it starts as a replica of nobody, and Become compares before it connects.
 		r.Upstream = ""
-		if _, err := d.install(r, false); err != nil {
-			return err
-		}
+	}
+	raised, err := d.floored(ctx, d.usable(r))
+	if err != nil {
+		return err
+	}
+	if _, err := d.install(raised, false); err != nil {
+		return err
 	}
 	d.history.forget()
 	d.role, d.dirty, d.quiet = d.usable(r), false, false
