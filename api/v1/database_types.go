@@ -14,7 +14,7 @@ type EngineName string
 const EnginePostgres EngineName = "postgres"
 
 // SynchronousMode says what a commit waits for.
-// +kubebuilder:validation:Enum=required;preferred;off
+// +kubebuilder:validation:Enum=required;preferred;none
 type SynchronousMode string
 
 const (
@@ -25,8 +25,8 @@ const (
 	// while fewer do: what is acknowledged then can be lost with the primary. Who leads is decided by a majority in every mode, so
 	// with two instances writes stop when either is lost.
 	SynchronousPreferred SynchronousMode = "preferred"
-	// SynchronousOff never waits for a replica: the newest acknowledged writes can be lost with the primary.
-	SynchronousOff SynchronousMode = "off"
+	// SynchronousNone never waits for a replica: the newest acknowledged writes can be lost with the primary.
+	SynchronousNone SynchronousMode = "none"
 )
 
 // DeletionPolicy says what happens to the volumes of a Database that is deleted.
@@ -250,7 +250,7 @@ type PostgresSpec struct {
 // ReplicationSpec says how the instances follow the primary.
 type ReplicationSpec struct {
 	// Synchronous says what a commit waits for: required (the default) for a majority of the instances, preferred for as many of
-	// them as follow now, "off" for none. Quote "off": YAML reads the bare word as false. A single instance waits for nobody,
+	// them as follow now, none for not at all. A single instance waits for nobody,
 	// whatever is asked; status.effective.synchronous is what holds.
 	// +optional
 	Synchronous SynchronousMode `json:"synchronous,omitempty"`
