@@ -222,7 +222,9 @@ func (w *world) startManager() {
 		w.Fatal(err)
 	}
 	vault := NewVault(mgr.GetAPIReader())
-	dialer := NewDialer(vault, certificate.DefaultPolicy(), time.Now, agentclient.WithPort(w.fleet.port))
+	lives := certificate.DefaultPolicy()
+	lives.QuickOverlap = 2 * time.Second // so that a rotation on request takes no ten minutes
+	dialer := NewDialer(vault, lives, time.Now, agentclient.WithPort(w.fleet.port))
 	w.reports = NewReports(dialer, logr.Discard())
 	counted, err := NewMetrics(w.registry, w.reports)
 	if err != nil {
@@ -231,7 +233,7 @@ func (w *world) startManager() {
 	w.health = NewHealth(mgr.GetClient(), time.Now)
 	r := New(Options{
 		Read: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: writer, Agents: dialer, Vault: vault, Reports: w.reports, Metrics: counted,
-		Health: w.health, Events: mgr.GetEventRecorder("plimsoll-manager"), Now: time.Now, Policy: certificate.DefaultPolicy(),
+		Health: w.health, Events: mgr.GetEventRecorder("plimsoll-manager"), Now: time.Now, Policy: lives,
 		Surroundings: Surroundings{
 			AgentImage: "registry.test/plimsoll:v1", OperatorNamespace: "plimsoll-system", Engines: policy.Engines{v1.EnginePostgres: postgres.New(postgres.Options{})},
 		},

@@ -94,6 +94,7 @@ type draft struct {
 	members  []engine.Member // those that exist
 	restart  map[string]string
 	handover *engine.Switchover
+	rotating string // how far a rotation that was asked for is
 }
 
 // A step does its part of the draft and says whether the next ones may go on.
@@ -107,13 +108,16 @@ func decide(s Seen, around Surroundings, now time.Time) Plan {
 	d.LookAgain = resync(s.Database)
 	for _, next := range []step{
 		(*draft).deleting, (*draft).knownEngine, (*draft).inputs, (*draft).paused, (*draft).refuse, (*draft).earlierVolumes,
-		(*draft).credentials, (*draft).objects, (*draft).plan, (*draft).claims, (*draft).hibernate, (*draft).pods,
+		(*draft).credentials, (*draft).rotateRequest, (*draft).objects, (*draft).plan, (*draft).claims, (*draft).hibernate, (*draft).pods,
 		(*draft).shrink, (*draft).roll, (*draft).restartRequest, (*draft).switchoverRequest, (*draft).aims, (*draft).roles,
 		(*draft).findings,
 	} {
 		if !next(d) {
 			break
 		}
+	}
+	if d.rotating != "" {
+		d.work(v1.ReasonChanging, "changing the certificates as requested: %s", d.rotating) // last: it may take long, and is no news
 	}
 	return d.Plan
 }
