@@ -40,6 +40,8 @@ const (
 	ReasonVolumesExist = "VolumesExist"
 	// ReasonImagePull : an image cannot be pulled; correct spec.image, spec.version or spec.imagePullSecrets.
 	ReasonImagePull = "ImagePull"
+	// ReasonContainerFailed : a container of a pod does not start; correct spec.image or spec.version, or what `kubectl describe pod` names.
+	ReasonContainerFailed = "ContainerFailed"
 	// ReasonUnschedulable : no node has room; add nodes, lower spec.resources or relax spec.scheduling.
 	ReasonUnschedulable = "Unschedulable"
 	// ReasonServerFailed : a server does not start; `kubectl plimsoll logs` shows why.

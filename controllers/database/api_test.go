@@ -588,6 +588,22 @@ func TestRollOfAnImage(t *testing.T) {
 	}
 }
 
+func TestAWrongImageIsToldAndCorrected(t *testing.T) {
+	for image, reason := range map[string]string{"registry.test/none:15": v1.ReasonImagePull, "registry.test/nginx:1": v1.ReasonContainerFailed} {
+		t.Run(reason, func(t *testing.T) {
+			w := newWorld(t)
+			w.fleet.refuse, w.fleet.crash = "registry.test/none:15", "registry.test/nginx:1"
+			w.database("orders", func(d *v1.Database) { d.Spec.Image = image })
+			d := w.until("orders", "the wrong image to be told", stalledBy(reason, "orders-1: "))
+			if d.Status.Instances[0].Message == "" {
+				t.Errorf("orders-1 does not say what is wrong: %+v", d.Status.Instances)
+			}
+			w.edit("orders", func(d *v1.Database) { d.Spec.Image = "registry.test/postgres:15" })
+			w.until("orders", "three instances of the good image", running)
+		})
+	}
+}
+
 func TestPasswordIsAdoptedAfterARefusal(t *testing.T) {
 	w := newWorld(t)
 	w.database("orders", func(d *v1.Database) { d.Spec.Replicas = new(int32(1)) })

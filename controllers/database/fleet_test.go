@@ -37,6 +37,8 @@ type fleet struct {
 	port      int
 	// refuse makes pods of an image stay in ImagePullBackOff.
 	refuse string
+	// crash makes the container of pods of an image end again and again.
+	crash string
 
 	mu     sync.Mutex
 	next   int
@@ -213,6 +215,16 @@ func (f *fleet) start(ctx context.Context, pod *corev1.Pod) {
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "database", Image: image, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
 			Reason: "ImagePullBackOff", Message: `Back-off pulling image "` + image + `": ErrImagePull: not found`,
 		}}}}
+		_ = f.direct.Status().Update(ctx, pod)
+		return
+	}
+	if f.crash != "" && image == f.crash {
+		now := metav1.Now()
+		pod.Status.Phase, pod.Status.StartTime = corev1.PodRunning, &now
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+			Name: "database", Image: image, RestartCount: 3, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "no PostgreSQL server in the image"}},
+		}}
 		_ = f.direct.Status().Update(ctx, pod)
 		return
 	}

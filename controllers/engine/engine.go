@@ -133,6 +133,8 @@ type Account struct {
 type DatabaseInit struct {
 	Name  string `json:"name"`
 	Owner string `json:"owner"`
+	// Version that the spec asks for: a new database is not begun by another release that an image happens to hold.
+	Version string `json:"version,omitempty"`
 	// SQL runs once, as the owner, in order.
 	SQL []string `json:"sql,omitempty"`
 }

@@ -36,6 +36,8 @@ func advice(reason string) string {
 		return "delete the volumes that the message names, or name the Database otherwise"
 	case v1.ReasonImagePull:
 		return "correct spec.image, spec.version or spec.imagePullSecrets"
+	case v1.ReasonContainerFailed:
+		return "correct spec.image or spec.version; kubectl describe pod, and kubectl logs --previous, show more"
 	case v1.ReasonUnschedulable:
 		return "add nodes, lower spec.resources or relax spec.scheduling"
 	case v1.ReasonServerFailed:
