@@ -116,7 +116,8 @@ type EffectiveSpec struct {
 	// +optional
 	RunAsUser *int64 `json:"runAsUser,omitempty"`
 
-	// Parameters that Plimsoll sets by itself.
+	// Parameters of the server that Plimsoll sets by itself: defaults, which spec.parameters may change, and those that it manages.
+	// What only a pod knows (paths, certificates, whom it follows) is not among them.
 	// +optional
 	Parameters map[string]string `json:"parameters,omitempty"`
 }

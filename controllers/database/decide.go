@@ -201,7 +201,7 @@ func (d *draft) knownEngine() bool {
 func (d *draft) inputs() bool {
 	db := d.seen.Database
 	parts := d.engine.Parts(d.database)
-	d.Effective = v1.EffectiveSpec{Image: parts.Image, Synchronous: synchronous(db)}
+	d.Effective = v1.EffectiveSpec{Image: parts.Image, Synchronous: synchronous(db), Parameters: d.engine.Effective(d.database)}
 	if db.Spec.Image != "" {
 		d.Effective.Image = db.Spec.Image
 	}

@@ -138,6 +138,16 @@ func TestSummarise(t *testing.T) {
 	}
 }
 
+func TestEffectiveParametersAreToldAsTheyHold(t *testing.T) {
+	s := settled(3)
+	s.Database.Spec.Parameters = v1.Parameters{"max_connections": "200"}
+	status := summarise(s.Seen, decide(s.Seen, surroundings(), noon()), Acted{}, noon())
+	got := status.Effective.Parameters
+	if _, mine := got["max_connections"]; mine || got["wal_level"] != "replica" || got["hot_standby"] != "on" {
+		t.Errorf("effective parameters: %v", got)
+	}
+}
+
 func TestHandOversAreKeptNewestFirst(t *testing.T) {
 	s := settled(2)
 	at := noon().UnixMilli()

@@ -51,8 +51,9 @@ func TestCertificates(t *testing.T) {
 	if block == nil || len(bytes.TrimSpace(rest)) > 0 || bytes.Equal(trusted, old) {
 		t.Fatalf("ca.crt is not one new authority alone:\n%s", trusted)
 	}
+	after := d.served() // verified against ca.crt in the handshake
 	for name, was := range before {
-		now := d.served()[name] // verified against ca.crt in the handshake
+		now := after[name]
 		if now.leaf.Equal(was.leaf) {
 			t.Errorf("%s still shows the certificate from before", name)
 		}
