@@ -228,8 +228,8 @@ func (k *keeper) fail(err error, longest time.Duration) {
 	}
 	k.failures++
 	k.server.RetryAt = k.clock.Now().Add(backoff(50*time.Millisecond, longest, k.failures-1))
-	if k.failures < quietFailures {
-		return // a server that starts refuses connections for a moment
+	if k.failures < quietFailures || k.engine.starting(err) {
+		return // one that starts refuses connections, for a moment or for as long as its recovery takes; its state says so
 	}
 	t := k.troubleOf(err)
 	if t != k.trouble {

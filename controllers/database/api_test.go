@@ -631,6 +631,24 @@ func TestPasswordIsAdoptedAfterARefusal(t *testing.T) {
 	})
 }
 
+func TestAProblemThatIsOverIsToldNoMore(t *testing.T) {
+	w := newWorld(t)
+	w.database("orders")
+	w.until("orders", "three instances", running)
+	says := func(text string) func(*v1.Database) bool {
+		return func(d *v1.Database) bool { return d.Status.Instances[2].Message == text }
+	}
+	agent := w.fleet.of("orders-3")
+	w.fleet.with(func() { agent.problem = "become replica: out of memory" })
+	w.until("orders", "the problem", says("become replica: out of memory"))
+	w.fleet.with(func() { agent.problem = "" })
+	began := time.Now()
+	w.until("orders", "its end", func(d *v1.Database) bool { return says("")(d) && running(d) })
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("the end of a problem was told %s late", took)
+	}
+}
+
 func TestMaintenance(t *testing.T) {
 	w := newWorld(t)
 	w.database("orders")

@@ -66,6 +66,7 @@ type fakeAgent struct {
 	failures  int64
 	used      int64
 	secrets   string
+	problem   string
 	config    atomic.Pointer[tls.Config]
 	changed   chan struct{}
 	uid       string
@@ -410,6 +411,9 @@ func (a *fakeAgent) report() engine.Report {
 	r.Converged, r.Ready = true, true
 	if r.Leading {
 		r.Role, r.InSync, r.SyncWanted = engine.Primary, len(f.voters)-1, len(f.voters)/2
+	}
+	if a.problem != "" {
+		r.Ready, r.Converged, r.Problem, r.Reason = false, false, a.problem, "ServerFailed"
 	}
 	if a.aim.Stop {
 		r.Role, r.State, r.Ready = engine.Stopped, "fenced", false

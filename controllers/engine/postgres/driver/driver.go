@@ -208,6 +208,9 @@ func Explain(err error) (reason, text string, ok bool) {
 	return p.Reason, p.Message, true
 }
 
+// Starting says that the error is that of a server that takes no connections yet: it starts, recovers, or is about to stop.
+func Starting(err error) bool { return state(err) == cannotConnectNow }
+
 // Unfit says whether the report is of a replica that cannot follow with the data that it has: stopped and prepared again, it can.
 func Unfit(r engine.Report) bool {
 	return r.Role == engine.Replica && (r.Reason == reasonLogRemoved || r.Reason == reasonForked)
