@@ -36,6 +36,8 @@ const (
 	ReasonSecretMissing = "SecretMissing"
 	// ReasonSecretConflict : the Secret belongs to someone else; delete it, or choose another name for the Database.
 	ReasonSecretConflict = "SecretConflict"
+	// ReasonNameConflict : another object of a name that the Database needs belongs to someone else; delete it, or choose another name.
+	ReasonNameConflict = "NameConflict"
 	// ReasonVolumesExist : volumes of an earlier Database of this name exist; delete them, or choose another name.
 	ReasonVolumesExist = "VolumesExist"
 	// ReasonImagePull : an image cannot be pulled; correct spec.image, spec.version or spec.imagePullSecrets.

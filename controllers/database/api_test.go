@@ -704,6 +704,34 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 	w.until("billing", "three instances once the Secret is gone", running)
 }
 
+// TestTwoDatabasesAndOneSecret: whoever has it keeps it, the other says whose it is, and neither writes it again and again.
+func TestTwoDatabasesAndOneSecret(t *testing.T) {
+	w := newWorld(t)
+	orders := w.database("orders")
+	w.until("orders", "three instances", running)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+		Namespace: w.namespace, Name: "billing-ca", Labels: map[string]string{v1.LabelDatabase: "orders"},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "plimsoll.dev/v1", Kind: "Database", Name: "orders", UID: orders.UID, Controller: new(true)}},
+	}}
+	if err := w.person.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	w.database("billing")
+	w.until("billing", "the conflict", stalledBy(v1.ReasonSecretConflict, "Secret billing-ca exists and belongs to Database orders; delete it, or choose another name for the Database"))
+	time.Sleep(time.Second) // what was under way ends
+	before := w.objects()
+	time.Sleep(3 * time.Second)
+	if diff := cmp.Diff(before, w.objects()); diff != "" {
+		t.Errorf("two Databases go on about one Secret:\n%s", diff)
+	}
+	if !running(w.get("orders")) {
+		t.Error("the Database that has the Secret suffers")
+	}
+	if w.exists(&corev1.Pod{}, "billing-1") {
+		t.Error("a pod was made without its certificates")
+	}
+}
+
 func TestDeletionInEveryPhase(t *testing.T) {
 	for phase, reach := range map[string]func(w *world){
 		"before anything exists": func(w *world) { w.database("orders") },
@@ -722,6 +750,32 @@ func TestDeletionInEveryPhase(t *testing.T) {
 			w.database("orders")
 			w.until("orders", "three instances", running)
 			w.edit("orders", func(d *v1.Database) { d.Spec.Image = "registry.test/postgres:15" })
+		},
+		"degraded": func(w *world) {
+			w.database("orders")
+			w.until("orders", "three instances", running)
+			replica := w.fleet.of("orders-3")
+			w.fleet.with(func() { replica.problem = "out of memory" })
+			w.until("orders", "a replica to fail", func(d *v1.Database) bool { return d.Status.Phase == v1.PhaseDegraded })
+		},
+		"down": func(w *world) {
+			w.database("orders")
+			w.until("orders", "three instances", running)
+			leader := w.fleet.of("orders-1")
+			w.fleet.with(func() { leader.problem = "out of memory" })
+			w.until("orders", "the primary to fail", func(d *v1.Database) bool { return d.Status.Phase == v1.PhaseDown })
+		},
+		"paused": func(w *world) {
+			w.database("orders")
+			w.until("orders", "three instances", running)
+			w.edit("orders", func(d *v1.Database) { d.Spec.Maintenance.Paused = true })
+			w.until("orders", "the pause", running)
+		},
+		"rotating its certificates": func(w *world) {
+			w.database("orders")
+			w.until("orders", "three instances", running)
+			w.annotate("orders", v1.AnnotationRotate, request1("c", "", time.Now().Add(time.Minute)))
+			w.until("orders", "the rotation to begin", func(d *v1.Database) bool { return len(d.Status.Requests) > 0 })
 		},
 		"hibernated": func(w *world) {
 			w.database("orders", func(d *v1.Database) { d.Spec.Replicas = new(int32(1)) })

@@ -257,8 +257,10 @@ func stalled(p Plan, acted Acted) metav1.Condition {
 	switch {
 	case p.Stalled != nil:
 		return condition(v1.ConditionStalled, true, p.Stalled.Reason, p.Stalled.Message)
+	case acted.Foreign != nil && acted.Foreign.Kind == "Secret":
+		return condition(v1.ConditionStalled, true, v1.ReasonSecretConflict, acted.Foreign.Error())
 	case acted.Foreign != nil:
-		return condition(v1.ConditionStalled, true, v1.ReasonSecretConflict, acted.Foreign.Error()+"; delete it, or choose another name for the Database")
+		return condition(v1.ConditionStalled, true, v1.ReasonNameConflict, acted.Foreign.Error())
 	default:
 		return condition(v1.ConditionStalled, false, v1.ReasonSettled, "nothing waits for a person")
 	}

@@ -32,6 +32,8 @@ func advice(reason string) string {
 		return "create the Secret, or the key, that the message names"
 	case v1.ReasonSecretConflict:
 		return "delete the Secret that the message names, or name the Database otherwise"
+	case v1.ReasonNameConflict:
+		return "delete the object that the message names, or name the Database otherwise"
 	case v1.ReasonVolumesExist:
 		return "delete the volumes that the message names, or name the Database otherwise"
 	case v1.ReasonImagePull:
