@@ -70,10 +70,6 @@ func TestMain(m *testing.M) {
 	if code == 0 {
 		if err := goleak.Find(
 			goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
-			// Idle connections of client-go's shared transports, which have no way to close.
-			goleak.IgnoreTopFunction("internal/poll.runtime_pollWait"), goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).readLoop"),
-			goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
-			goleak.IgnoreAnyFunction("k8s.io/client-go/transport.(*dynamicClientCert).run"),
 		); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
