@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const (
@@ -57,7 +58,7 @@ func stateTrouble(pod *corev1.Pod, c corev1.ContainerStatus, now time.Time) *con
 		return &containerTrouble{Words: ending(c.Name, last), Lasting: c.RestartCount >= restartsTold}
 	case c.State.Waiting != nil && cannotBeMade(c.State.Waiting.Reason):
 		t := &containerTrouble{Words: fmt.Sprintf("container %s: %s", c.Name, words(c.State.Waiting.Message, c.State.Waiting.Reason))}
-		t.after(latest(pod.Status.StartTime.Time, last), containerPatience, now)
+		t.after(latest(pod.Status.StartTime, last), containerPatience, now)
 		return t
 	case c.State.Terminated != nil && c.State.Terminated.ExitCode != 0:
 		end := c.State.Terminated
@@ -125,17 +126,19 @@ func words(message, otherwise string) string {
 	if text == "" {
 		return otherwise
 	}
-	if runes := []rune(text); len(runes) > maxWords {
-		return string(runes[:maxWords]) + "…"
-	}
-	return text
+	return cut(text, maxWords)
 }
 
 func brief(end *corev1.ContainerStateTerminated) bool {
 	return end.FinishedAt.Sub(end.StartedAt.Time) < briefRun
 }
 
-func latest(begin time.Time, end *corev1.ContainerStateTerminated) time.Time {
+// latest of a pod's start and the end of its container's last run; the zero time, which is long ago, if the kubelet says neither.
+func latest(start *metav1.Time, end *corev1.ContainerStateTerminated) time.Time {
+	var begin time.Time
+	if start != nil {
+		begin = start.Time
+	}
 	if end != nil && end.FinishedAt.After(begin) {
 		return end.FinishedAt.Time
 	}

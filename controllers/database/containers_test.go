@@ -120,9 +120,17 @@ func TestContainerTroubles(t *testing.T) {
 		"a pod whose volumes do not come for minutes waits for a person": {
 			pod: withoutSandbox(nodeTooLong), want: &containerTrouble{Words: mount, Lasting: true},
 		},
+		"a container that cannot be made in a pod without a start is told at once": {
+			pod: func() *corev1.Pod {
+				p := withContainer(0, corev1.ContainerStatus{State: waiting("CreateContainerError", "x")})
+				p.Status.StartTime = nil
+				return p
+			}(),
+			want: &containerTrouble{Words: "container database: x", Lasting: true},
+		},
 		"words are bounded": {
 			pod:  withContainer(time.Minute, corev1.ContainerStatus{State: waiting("CreateContainerError", strings.Repeat("é", 5000))}),
-			want: &containerTrouble{Words: "container database: " + strings.Repeat("é", maxWords) + "…", Lasting: true},
+			want: &containerTrouble{Words: "container database: " + strings.Repeat("é", maxWords/2-2) + "...", Lasting: true},
 		},
 	} {
 		t.Run(sentence, func(t *testing.T) {
