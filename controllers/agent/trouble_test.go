@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -48,9 +49,35 @@ func TestProblemsAreToldWhileTheyLast(t *testing.T) {
 			began := time.Now()
 			b.report.wait(t, func(r engine.Report) bool { return r.Problem == "" })
 			b.until("it follows", obeys(1, lease.ServerReplica))
-			t.Logf("taken back after %s", time.Since(began))
+			if took := time.Since(began); row.told == "" && took > 900*time.Millisecond {
+				t.Errorf("a server that is up was told its role %s late", took)
+			}
 		})
 	}
+}
+
+// TestAProblemOfAnEarlierDecisionIsDropped: an instance that had nobody to copy, and now copies somebody, does not go on saying that
+// it has nobody, for the hours that the copy takes.
+func TestAProblemOfAnEarlierDecisionIsDropped(t *testing.T) {
+	b := newBench(t, politeServer)
+	copying := make(chan struct{})
+	b.driver.prepare = func(ctx context.Context) error {
+		select {
+		case <-copying:
+			<-ctx.Done() // the copy takes hours
+			return ctx.Err()
+		default:
+			return errors.New("there is no primary to copy")
+		}
+	}
+	nobody := following2()
+	nobody.Upstream, nobody.Leader = "", ""
+	b.decide(nobody)
+	b.report.wait(t, func(r engine.Report) bool { return r.Problem == "prepare as replica: there is no primary to copy" })
+	close(copying)
+	b.decide(following2())
+	b.report.wait(t, func(r engine.Report) bool { return r.Problem == "" })
+	b.until("it copies", func(w word, _ lease.Facts) bool { return w.Busy == prepare && w.Trouble == (trouble{}) })
 }
 
 // wait follows the reports as a watcher does, by their changes alone.
