@@ -53,6 +53,7 @@ type keeper struct {
 	failures int // of steps, in a row
 	falls    int // of servers, until one was stable
 	trouble  trouble
+	stumbled action // the step that the trouble is of; empty for one of the server itself
 	lastRole lease.Decision
 	upSince  time.Time
 }
@@ -208,6 +209,9 @@ func (k *keeper) look() seen {
 	if d.Role != k.lastRole.Role || d.Upstream != k.lastRole.Upstream || d.Epoch != k.lastRole.Epoch || d.Phase != k.lastRole.Phase {
 		k.server.RetryAt, k.failures = 0, 0
 		k.lastRole = d
+		if k.stumbled != "" {
+			k.trouble, k.stumbled = trouble{}, "" // what failed was asked under another decision
+		}
 	}
 	if d.Phase == lease.PhaseNone {
 		k.server.Checkpointed = false

@@ -99,6 +99,7 @@ type bench struct {
 	driver *fakeDriver
 	log    *syncBuffer
 	serial uint64
+	report *reporter
 	facts  atomic.Pointer[lease.Facts]
 }
 
@@ -138,9 +139,10 @@ func newBench(t *testing.T, script string) *bench {
 		_ = plain(context.Background(), from, out.emit)
 		_ = from.Close()
 	}
+	b.report = newReporter(cfg, b.k.clock, newCertificates(cfg.StateDir, cfg.StateDir), b.k.restartDone)
 	s := &sampler{
 		engine: b.k.engine, keeper: b.k, clock: b.k.clock, log: b.k.log, certs: newCertificates(cfg.StateDir, cfg.StateDir),
-		facts: func(f lease.Facts) { b.facts.Store(&f) }, report: func(sample) {}, wake: make(chan struct{}, 1),
+		facts: func(f lease.Facts) { b.facts.Store(&f) }, report: b.report.look, wake: make(chan struct{}, 1),
 	}
 	b.k.changed, b.k.secrets = s.changed, s.certs.hash()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -294,7 +294,7 @@ func (d *Driver) reportOffline(ctx context.Context, r engine.Report, why error) 
 	}
 	if d.running() {
 		r.State = "starting"
-		if state(why) != cannotConnectNow {
+		if state(why) != cannotConnectNow && !d.startsUp() {
 			r.Reason, r.Problem = "NotAnswering", "the server does not answer: "+why.Error()
 		}
 	}
@@ -315,6 +315,21 @@ func (d *Driver) running() bool {
 	first, _, _ := strings.Cut(string(raw), "\n")
 	pid, err := strconv.Atoi(strings.TrimSpace(first))
 	return err == nil && d.serves(pid)
+}
+
+// startsUp is the postmaster's own word that it is not ready yet: at first it does not even have a socket.
+func (d *Driver) startsUp() bool {
+	raw, err := os.ReadFile(filepath.Join(d.data(), "postmaster.pid"))
+	if err != nil {
+		return false
+	}
+	const statusLine = 7
+	lines := strings.Split(string(raw), "\n")
+	if len(lines) <= statusLine {
+		return true // it writes the file line by line on its way up
+	}
+	status := strings.TrimSpace(lines[statusLine])
+	return status == "" || status == "starting"
 }
 
 // walBytes counts the log's segments by name: asking for the size of each would cost more than it tells.
