@@ -33,6 +33,8 @@ type server struct {
 	// Became is the role that an up server has converged to, with the certificates of that time.
 	Became  *engine.Role
 	Secrets string
+	// Uses is the hash of the certificates that it was last seen to have taken.
+	Uses string
 	// LookAgain is when an up server is told its role again, although nothing changed.
 	LookAgain lease.Time
 	// Checkpointed and Quiesced for the hand-over that is under way.

@@ -122,6 +122,9 @@ func (r *reporter) build() engine.Report {
 	}
 	out.RestartDone = r.restartDone()
 	out.SecretsHash = r.certs.hash()
+	if w.Server.Life == up {
+		out.SecretsHash = w.Server.Uses // what is mounted but not taken yet must not be withdrawn
+	}
 	out.Data, out.WAL = volume(r.cfg.DataDir), volume(r.cfg.WALDir)
 	out.HandOver = r.handOver
 	out.Requests = r.answers()

@@ -210,6 +210,7 @@ func (k *keeper) finish(r result) {
 // became notes that the role is in force.
 func (k *keeper) became(role engine.Role) {
 	k.server.Became, k.server.Quiesced = &role, false
+	k.server.Uses = k.server.Secrets
 	k.server.LookAgain = k.clock.Now().Add(lookAgain)
 }
 
