@@ -231,7 +231,7 @@ func (a *Agent) Run(ctx context.Context, leave <-chan struct{}) error {
 func (a *Agent) leave(ctx context.Context) {
 	a.log.Info("leaving")
 	led := a.keeper.told().Decision.Role == lease.RolePrimary
-	ctx, cancel := context.WithTimeout(ctx, a.cfg.Leave+a.cfg.StopFast)
+	ctx, cancel := context.WithTimeout(ctx, a.cfg.Leave)
 	defer cancel()
 	a.runner.Leave()
 	look := time.NewTicker(20 * time.Millisecond)

@@ -66,8 +66,8 @@ type seen struct {
 	Unfit bool
 	// SyncPeers that are connected bound the synchronous count in mode preferred; negative for unknown.
 	Connected int
-	// StopBudget is how long a hard stop takes here; StopFast how long a fast stop may.
-	StopBudget, StopFast time.Duration
+	// StopBudget is how long a hard stop takes here; StopFast how long a fast stop may, and StopLong where nobody waits for it.
+	StopBudget, StopFast, StopLong time.Duration
 }
 
 // action is what a step does.
@@ -130,7 +130,7 @@ func stopping(s seen) step {
 		return step{Do: rest, Why: s.Decision.Reason}
 	}
 	if s.Decision.Deadline == 0 {
-		return gently(s, s.Now.Add(s.StopFast), s.Decision.Reason)
+		return gently(s, s.Now.Add(s.StopLong), s.Decision.Reason)
 	}
 	// Until the deadline nobody else can lead. What is left of the time goes to a fast stop: it saves the next start a recovery.
 	return gently(s, s.Decision.Deadline.Add(-s.StopBudget), s.Decision.Reason)
@@ -144,7 +144,12 @@ func gently(s seen, by lease.Time, why string) step {
 		}
 		return step{Do: fastStop, Until: by, Why: why}
 	}
-	if latest := s.Server.StopSent.Add(s.StopFast); s.Decision.Role != lease.RoleStop || s.Decision.Deadline == 0 || latest < by {
+	unhurried := s.Decision.Role == lease.RoleStop && s.Decision.Deadline == 0
+	patience := s.StopFast
+	if unhurried {
+		patience = s.StopLong
+	}
+	if latest := s.Server.StopSent.Add(patience); s.Decision.Role != lease.RoleStop || unhurried || latest < by {
 		by = latest
 	}
 	if s.Now >= by {

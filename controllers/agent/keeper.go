@@ -218,7 +218,7 @@ func (k *keeper) look() seen {
 	k.server.Barrier = k.barrier
 	return seen{
 		Now: now, Decision: d, Aim: k.aim, HasAim: k.hasAim, Memory: k.memory, Secrets: k.secrets, Server: k.server,
-		Unfit: k.unfit, Connected: k.active, StopBudget: k.budget.get(), StopFast: k.cfg.StopFast,
+		Unfit: k.unfit, Connected: k.active, StopBudget: k.budget.get(), StopFast: k.cfg.StopFast, StopLong: k.cfg.StopLong,
 	}
 }
 

@@ -124,7 +124,7 @@ const politeServer = `trap 'exit 0' INT; echo up; while :; do sleep 0.02; done`
 func newBench(t *testing.T, script string) *bench {
 	t.Helper()
 	b := &bench{t: t, driver: &fakeDriver{dir: t.TempDir(), script: script}, log: &syncBuffer{}}
-	cfg := Config{StateDir: t.TempDir(), StopFast: 500 * time.Millisecond}
+	cfg := Config{StateDir: t.TempDir(), StopFast: 500 * time.Millisecond, StopLong: 800 * time.Millisecond}
 	table := must(process.NewTable())(t)
 	out := &logs{out: io.Discard, name: "server"}
 	var reading sync.WaitGroup
@@ -247,8 +247,8 @@ func TestKeeperKillsAServerThatResists(t *testing.T) {
 	})
 	b.decide(lease.Decision{Role: lease.RoleStop, Epoch: 7})
 	took := b.until("it is dead", obeys(2, lease.ServerStopped))
-	if took < 400*time.Millisecond || took > 2*time.Second {
-		t.Errorf("it was dead after %s, want after the fast stop's 500ms", took)
+	if took < 700*time.Millisecond || took > 2*time.Second {
+		t.Errorf("it was dead after %s, want after the long stop's 800ms", took)
 	}
 }
 
