@@ -6,6 +6,8 @@ import (
 	"crypto/hmac"
 	"crypto/pbkdf2"
 	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -18,6 +20,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -118,10 +121,14 @@ type database struct {
 	dir     string
 	ca      *authority
 	api     *api
+	network string // the first three numbers of the pods' addresses
 	port    int
 	members []*memberPod
 	manager *client.Client
-	change  func(*engine.Aim)
+	// credentials are the manager's own.
+	credentials atomic.Pointer[client.Credentials]
+	// change of what the manager wants.
+	change func(*engine.Aim)
 }
 
 type memberPod struct {
@@ -142,7 +149,9 @@ func newDatabase(t *testing.T, members int) *database {
 	if err != nil {
 		t.Skip("there is no user postgres")
 	}
-	d := &database{t: t, dir: must(os.MkdirTemp("/tmp", "pagent"))(t), ca: newAuthority(t), api: newAPI(t, "orders-1"), port: freePort(t)}
+	d := &database{t: t, dir: must(os.MkdirTemp("/tmp", "pagent"))(t), ca: newAuthority(t), api: newAPI(t, "orders-1")}
+	d.network = fmt.Sprintf("127.0.%d", 8+os.Getpid()%240) // so that tests of several processes do not meet
+	d.port = d.freePort()
 	if err := os.Chmod(d.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -151,15 +160,15 @@ func newDatabase(t *testing.T, members int) *database {
 			_ = os.RemoveAll(d.dir)
 		}
 	})
-	source := must(client.Fixed(d.ca.leaf(t, uid, client.ManagerName, nil)))(t)
-	agentPort, healthPort := freePort(t), freePort(t)
-	d.manager = client.New(uid, source, client.WithPort(agentPort))
+	d.credentials.Store(new(d.ca.leaf(t, uid, client.ManagerName, nil)))
+	agentPort, healthPort := d.freePort(), d.freePort()
+	d.manager = client.New(uid, d.identity, client.WithPort(agentPort))
 	t.Cleanup(d.manager.Close)
 	user, group := must(strconv.Atoi(owner.Uid))(t), must(strconv.Atoi(owner.Gid))(t)
 	for i := range members {
 		m := &memberPod{db: d, name: fmt.Sprintf("orders-%d", i+1)}
 		at := func(s string) string { return filepath.Join(d.dir, m.name, s) }
-		address := fmt.Sprintf("127.0.7.%d", i+1)
+		address := fmt.Sprintf("%s.%d", d.network, i+1)
 		m.pod = pod{
 			Agent: agent.Config{
 				Namespace: "shop", Database: "orders", UID: uid, Instance: m.name, Version: "test", Host: address,
@@ -173,8 +182,8 @@ func newDatabase(t *testing.T, members int) *database {
 				t.Fatal(err)
 			}
 		}
-		mount(t, at("member"), d.ca.leaf(t, uid, client.MemberPrefix+m.name, []string{m.name, m.name + ".orders-members.shop.svc"}, address))
-		mount(t, at("server"), d.ca.leaf(t, uid, "orders", []string{"orders-rw.shop.svc"}, "127.0.7.1", "127.0.7.2", "127.0.7.3"))
+		mount(t, at("member"), m.leaf(d.ca))
+		mount(t, at("server"), d.leaf(d.ca))
 		d.members = append(d.members, m)
 	}
 	t.Cleanup(func() {
@@ -191,9 +200,29 @@ func newDatabase(t *testing.T, members int) *database {
 	return d
 }
 
-func freePort(t *testing.T) int {
+// identity is the manager's, as it is now.
+func (d *database) identity() (*tls.Certificate, *x509.CertPool, error) {
+	source, err := client.Fixed(*d.credentials.Load())
+	if err != nil {
+		return nil, nil, err
+	}
+	return source()
+}
+
+// leaf is the server's, for its clients; all members share it.
+func (d *database) leaf(ca *authority) client.Credentials {
+	return ca.leaf(d.t, uid, "orders", []string{"orders-rw.shop.svc"}, d.network+".1", d.network+".2", d.network+".3")
+}
+
+// leaf is the member's own.
+func (m *memberPod) leaf(ca *authority) client.Credentials {
+	return ca.leaf(m.db.t, uid, client.MemberPrefix+m.name, []string{m.name, m.name + ".orders-members.shop.svc"}, m.pod.Address)
+}
+
+func (d *database) freePort() int {
+	t := d.t
 	t.Helper()
-	l := must(net.Listen("tcp", "127.0.7.1:0"))(t)
+	l := must(net.Listen("tcp", d.network+".1:0"))(t)
 	defer func() { _ = l.Close() }()
 	return l.Addr().(*net.TCPAddr).Port
 }

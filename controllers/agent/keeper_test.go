@@ -331,6 +331,18 @@ func TestRestartTokenWorksOnce(t *testing.T) {
 	if pid := b.k.told().PID; pid != second {
 		t.Errorf("it restarted again, to process %d", pid)
 	}
+	a.Restart = ""
+	b.k.want(a)
+	b.k.HardStop("the node is gone")
+	b.decide(following2())
+	b.until("it is back under an aim without a token", obeys(2, lease.ServerReplica))
+	third := b.k.told().PID
+	a.Restart = "r1"
+	b.k.want(a)
+	time.Sleep(300 * time.Millisecond)
+	if pid := b.k.told().PID; pid != third {
+		t.Errorf("a token that was gone for a while restarted it again, to process %d", pid)
+	}
 	var m memory
 	if found, err := load(filepath.Join(b.k.cfg.StateDir, "agent.json"), &m); err != nil || !found || m.RestartDone != "r1" {
 		t.Errorf("the volume remembers %+v (%v, %v), want r1", m, found, err)

@@ -120,7 +120,9 @@ func (k *keeper) startServer(next step) {
 		k.server.Kind = engine.Primary
 	}
 	k.log.Info("server started", "role", next.Role.Kind, "pid", p.PID())
-	k.remember(func(m *memory) { m.RestartDone = token })
+	if token != "" { // an aim without one is no reason to forget the last
+		k.remember(func(m *memory) { m.RestartDone = token })
+	}
 }
 
 // remember changes what must not be forgotten.
