@@ -96,7 +96,7 @@ func TestLostVolume(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					if !strings.Contains(r.Problem, "no data") || r.Reason == "" || r.Ready || r.Role != engine.Stopped {
+					if r.Reason != "DataLost" || !strings.Contains(r.Problem, "backup") || r.Ready || r.Role != engine.Stopped {
 						return fmt.Errorf("%s %s %s: %s", r.State, r.Role, r.Reason, r.Problem)
 					}
 					return nil
@@ -114,4 +114,23 @@ func TestLostVolume(t *testing.T) {
 			})
 		}
 	})
+}
+
+// TestInterruptedBeginning kills the first member at moments of its beginning, when the Lease names it already and its data is not
+// whole yet. It must begin again.
+func TestInterruptedBeginning(t *testing.T) {
+	for _, marker := range []string{"promise.json", "aim.json", "../pgdata.new", "../pgdata"} {
+		t.Run(filepath.Base(marker), func(t *testing.T) {
+			d := newDatabase(t, 1)
+			one := d.members[0]
+			one.start()
+			d.until(marker+" is there", 20*time.Second, func() error {
+				_, err := os.Stat(filepath.Join(one.pod.Agent.StateDir, marker))
+				return err
+			})
+			one.kill()
+			one.start()
+			d.until("it leads", 40*time.Second, d.whole)
+		})
+	}
 }
