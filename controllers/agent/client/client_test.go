@@ -97,7 +97,7 @@ func TestAnswersOfAnAgent(t *testing.T) {
 				t.Errorf("error %.200q, want %.200q", fmt.Sprint(err), row.text)
 			}
 			for _, known := range []error{client.ErrStale, client.ErrMisdirected, client.ErrRefused} {
-				if errors.Is(err, known) != (known == row.want) {
+				if errors.Is(err, known) != errors.Is(row.want, known) {
 					t.Errorf("%v is %v: %v, want only %v", err, known, errors.Is(err, known), row.want)
 				}
 			}
