@@ -198,6 +198,7 @@ func (d *database) hibernates(t *testing.T, _ *writer) {
 	d.change = stopped
 	took := d.until("the leader has stopped", 30*time.Second, func() error { return lead.is("fenced") })
 	t.Logf("the leader without fit followers stopped within %s", took.Round(time.Millisecond))
+	time.Sleep(2 * time.Second) // until a look at the stopped server's files is reported
 	position := must(lead.report())(t).Position
 	for _, m := range d.members {
 		if err := m.terminate(); err != nil {
