@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,7 +22,7 @@ func TestAims(t *testing.T) {
 		m.start()
 	}
 	d.until("all three are whole", 60*time.Second, d.whole)
-	w := d.write()
+	w := d.writing()
 	for _, part := range []struct {
 		name string
 		run  func(t *testing.T, w *writer)
@@ -51,8 +52,16 @@ func TestAims(t *testing.T) {
 	d.keeps(t, w.stop())
 }
 
+// writing begins a client that writes all the time.
+func (d *database) writing() *writer {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &writer{db: d, cancel: cancel, done: make(chan struct{}), acked: map[int64]time.Time{}}
+	go w.run(ctx)
+	return w
+}
+
 // now says whether writes flow at this moment.
-func (w *writer) now() error { return w.flows(time.Now().Add(-20 * time.Millisecond)) }
+func (w *writer) now() error { return w.flows(time.Now().Add(-50 * time.Millisecond)) }
 
 // roles are the leader and one who follows.
 func (d *database) roles(t *testing.T) (lead, follower *memberPod) {

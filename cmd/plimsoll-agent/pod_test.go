@@ -42,6 +42,8 @@ type pod struct {
 	Port     int
 	API      string
 	UID, GID int
+	// Preload is a library that slows the servers' disk; empty for none.
+	Preload string
 }
 
 func TestMain(m *testing.M) {
@@ -103,7 +105,11 @@ func becomeUser(p pod) error {
 	if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(p.GID), syscall.Setuid(p.UID)); err != nil {
 		return fmt.Errorf("give up root: %w", err)
 	}
-	return syscall.Exec("/proc/self/exe", os.Args, []string{envPod + "=" + os.Getenv(envPod), envStage + "=user", "PATH=/usr/bin:/bin"})
+	env := []string{envPod + "=" + os.Getenv(envPod), envStage + "=user", "PATH=/usr/bin:/bin"}
+	if p.Preload != "" {
+		env = append(env, "LD_PRELOAD="+p.Preload)
+	}
+	return syscall.Exec("/proc/self/exe", os.Args, env)
 }
 
 type memberPod struct {

@@ -20,8 +20,8 @@ func TestOneStopsInItsTime(t *testing.T) {
 	one := d.members[0]
 	one.start()
 	d.until("it leads", 30*time.Second, d.whole)
-	w := d.write()
-	d.until("writes flow", 10*time.Second, func() error { return w.flows(time.Now().Add(-20 * time.Millisecond)) })
+	w := d.writing()
+	d.until("writes flow", 10*time.Second, w.now)
 	const held = 5 * time.Second
 
 	t.Run("SIGTERM", func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestOneStopsInItsTime(t *testing.T) {
 	})
 	t.Run("fenced", func(t *testing.T) {
 		d.t = t
-		d.until("writes flow", 10*time.Second, func() error { return w.flows(time.Now().Add(-20 * time.Millisecond)) })
+		d.until("writes flow", 10*time.Second, w.now)
 		release := one.holdUp(t, "checkpointer", held)
 		begin := time.Now()
 		d.change = func(a *engine.Aim) { a.Stop = true }
@@ -55,7 +55,7 @@ func TestOneStopsInItsTime(t *testing.T) {
 		one.endedWell(t)
 	})
 	d.t = t
-	d.until("writes flow", 10*time.Second, func() error { return w.flows(time.Now().Add(-20 * time.Millisecond)) })
+	d.until("writes flow", 10*time.Second, w.now)
 	d.keeps(t, w.stop())
 }
 

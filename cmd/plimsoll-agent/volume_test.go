@@ -71,7 +71,7 @@ func TestLostVolume(t *testing.T) {
 		}
 		d.until("all three are whole", 60*time.Second, d.whole)
 		d.change = func(a *engine.Aim) { a.Bootstrap = "" }
-		w := d.write()
+		w := d.writing()
 		d.until("writes flow", 10*time.Second, w.now)
 		for range 2 { // once as a leader, once as a follower
 			d.loses(t, d.members[0], "data")
