@@ -307,14 +307,20 @@ func (d *Driver) reportOffline(ctx context.Context, r engine.Report, why error) 
 }
 
 // running tells whether a postmaster is there.
-func (d *Driver) running() bool {
+func (d *Driver) running() bool { return d.postmaster() != 0 }
+
+// postmaster is its process, or 0.
+func (d *Driver) postmaster() int {
 	raw, err := os.ReadFile(filepath.Join(d.data(), "postmaster.pid"))
 	if err != nil {
-		return false
+		return 0
 	}
 	first, _, _ := strings.Cut(string(raw), "\n")
 	pid, err := strconv.Atoi(strings.TrimSpace(first))
-	return err == nil && d.serves(pid)
+	if err != nil || !d.serves(pid) {
+		return 0
+	}
+	return pid
 }
 
 // startsUp is the postmaster's own word that it is not ready yet: at first it does not even have a socket.
