@@ -53,7 +53,7 @@ func (w *writer) run(ctx context.Context) {
 			c, err := w.db.connect(dial, w.db.api.routed())
 			cancel()
 			if err != nil {
-				time.Sleep(10 * time.Millisecond)
+				time.Sleep(20 * time.Millisecond)
 				continue
 			}
 			conn = c
@@ -70,6 +70,7 @@ func (w *writer) run(ctx context.Context) {
 			_ = conn.Close(bye)
 			cancel()
 			conn = nil
+			time.Sleep(20 * time.Millisecond)
 			continue
 		}
 		w.acknowledged(id)

@@ -275,7 +275,7 @@ func TestSimulation(t *testing.T) {
 	if ran < 1000 {
 		return // a busy machine: too few to judge what they reach
 	}
-	for _, must := range []string{"acked", "late swap", "Elected: switchover", "Elected: failover", "Raised", "Aborted", "Expired", "GaveUp", "rewound", "wiped", "lost disk"} {
+	for _, must := range []string{"acked", "late swap", "Elected: switchover", "Elected: failover", "Raised", "Aborted", "Expired", "GaveUp", "rewound", "wiped", "lost disk", "attached before the promotion"} {
 		if counts[must] == 0 {
 			t.Errorf("%d schedules and never %q: the simulation does not reach it", ran, must)
 		}

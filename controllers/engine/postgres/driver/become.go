@@ -24,11 +24,10 @@ func (d *Driver) Become(ctx context.Context, r engine.Role) error {
 		d.epoch, d.role = r.Epoch, r
 		return nil
 	}
-	c, err := d.admin(ctx)
+	c, err := d.session(ctx)
 	if err != nil {
 		return err
 	}
-	defer closeConn(c)
 	replica, err := one[bool](ctx, c, "SELECT pg_is_in_recovery()")
 	if err != nil {
 		return fmt.Errorf("ask the server for its role: %w", err)
@@ -50,7 +49,10 @@ func (d *Driver) Become(ctx context.Context, r engine.Role) error {
 	if err := silence(ctx, c, r); err != nil {
 		return errors.Join(err, refusal)
 	}
-	return incomplete(dropSlots(ctx, c, r), refusal)
+	if r.Upstream == "" {
+		return incomplete(refusal) // others wait for this: slots have time
+	}
+	return incomplete(spareSlots(ctx, c, r), refusal)
 }
 
 // incomplete says what is missing of a role that is in force.
@@ -129,7 +131,21 @@ func (d *Driver) load(ctx context.Context, c *pgx.Conn, r engine.Role) (fault st
 		return fault, err
 	}
 	d.dirty = false
+	if d.good != nil && maps.Equal(d.good, r.Files) {
+		// The server took these files before. What differs is the member's own part, and that is quicker to look at than all.
+		if ok, err := d.inForce(ctx, c, r); err != nil || ok {
+			return "", err
+		}
+	}
 	return checkConfig(ctx, c)
+}
+
+// inForce says whether what the Lease says of this member is what the server goes by.
+func (d *Driver) inForce(ctx context.Context, c *pgx.Conn, r engine.Role) (bool, error) {
+	m := d.memberSettings(r)
+	ok, err := one[bool](ctx, c, "SELECT current_setting('primary_conninfo') = $1 AND current_setting('primary_slot_name') = $2 AND current_setting('synchronous_standby_names') = $3",
+		m.conninfo, m.slot, m.synchronous)
+	return ok, wrap("check the configuration", err)
 }
 
 // silence waits until a replica of nobody receives nothing more: its position is final then, and it may support another leader.
@@ -201,14 +217,19 @@ func checkConfig(ctx context.Context, c *pgx.Conn) (string, error) {
 	return fault, wrap("check the configuration", err)
 }
 
-// lead makes a primary. Slots come first: from promotion on, each replica's log is kept. But nothing that can be mended later
-// keeps it from leading.
+// lead makes a primary. Slots come first: a replica that attaches finds its own, and from then on its log is kept. But nothing that
+// can be mended later keeps it from leading.
 func (d *Driver) lead(ctx context.Context, c *pgx.Conn, r engine.Role, replica bool, refusal error) error {
-	slots := d.keepSlots(ctx, c, r)
+	var slots error
 	if replica {
+		slots = spareSlots(ctx, c, r) // mostly there already
 		if err := d.promote(ctx, c, r); err != nil {
 			return errors.Join(err, slots, refusal)
 		}
+		d.promoted = time.Now()
+		d.afterPromotion(r)
+	} else if time.Since(d.promoted) > settleTime {
+		slots = d.keepSlots(ctx, c, r)
 	}
 	if err := d.keepAccounts(ctx, c, r); err != nil {
 		return incomplete(err, slots, refusal)

@@ -73,21 +73,29 @@ func quietHBA() string {
 		"host all all all reject\n"
 }
 
-// memberConf is what the role says of this member. A primary keeps no upstream.
-func (d *Driver) memberConf(r engine.Role, quiet bool) string {
-	var conninfo, slot, synchronous string
+// memberSettings are the settings that follow from the Lease.
+type memberSettings struct{ conninfo, slot, synchronous string }
+
+func (d *Driver) memberSettings(r engine.Role) memberSettings {
+	var m memberSettings
 	if r.Kind == engine.Replica && r.Upstream != "" {
-		conninfo = d.conninfo(r.Upstream, upstreamApplication(r), "")
-		slot = postgres.SlotName(r.Member)
+		m.conninfo = d.conninfo(r.Upstream, upstreamApplication(r), "")
+		m.slot = postgres.SlotName(r.Member)
 	}
 	if r.Kind == engine.Primary {
-		synchronous = synchronousNames(r)
+		m.synchronous = synchronousNames(r)
 	}
+	return m
+}
+
+// memberConf is what the role says of this member. A primary keeps no upstream.
+func (d *Driver) memberConf(r engine.Role, quiet bool) string {
+	m := d.memberSettings(r)
 	var b strings.Builder
 	b.WriteString("# Written by Plimsoll from the Lease.\n")
-	fmt.Fprintf(&b, "primary_conninfo = %s\n", literal(conninfo))
-	fmt.Fprintf(&b, "primary_slot_name = %s\n", literal(slot))
-	fmt.Fprintf(&b, "synchronous_standby_names = %s\n", literal(synchronous))
+	fmt.Fprintf(&b, "primary_conninfo = %s\n", literal(m.conninfo))
+	fmt.Fprintf(&b, "primary_slot_name = %s\n", literal(m.slot))
+	fmt.Fprintf(&b, "synchronous_standby_names = %s\n", literal(m.synchronous))
 	if quiet {
 		b.WriteString("default_transaction_read_only = 'on'\n")
 	}

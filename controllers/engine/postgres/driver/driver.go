@@ -56,6 +56,8 @@ type Driver struct {
 	good, refused map[string]string // files that the server took and did not take last
 	dirty         bool              // a file was written that the server may not have read
 	quiet         bool              // Quiesce holds
+	promoted      time.Time
+	kept          *pgx.Conn // for the next Become or Quiesce: a new session is a new process, and clients wait for it
 
 	// state guards what Report reads beside them.
 	state       sync.Mutex
@@ -137,6 +139,7 @@ func (d *Driver) Close() {
 	d.reporting.Unlock()
 	d.work.Lock()
 	defer d.work.Unlock()
+	d.forgetSession()
 	if d.lock != nil {
 		_ = d.lock.Close()
 		d.lock = nil
