@@ -63,7 +63,7 @@ func (m *Machine) receive(in Received) {
 	case KindGrant:
 		m.onGrant(in)
 	case KindPreVote:
-		m.answer(in, m.wouldSupport(r.From))
+		m.answer(in, m.wouldSupport(r))
 	case KindSupport:
 		m.onSupport(in)
 	case KindRelease:
@@ -194,7 +194,7 @@ func (m *Machine) onSupport(in Received) {
 	r, v := in.Request, &m.voter
 	why := m.promised(r.Epoch, r.From)
 	if why == "" {
-		why = m.wouldSupport(r.From)
+		why = m.wouldSupport(r)
 	}
 	if why != "" {
 		m.answer(in, why)
@@ -224,18 +224,32 @@ func (m *Machine) answerFinal(in Received) {
 	}
 	m.answer(in, "")
 	r := m.out[len(m.out)-1].(Reply)
+	if !r.Answer.HasData {
+		at = Position{}
+	}
 	r.Answer.Position = at
 	m.out[len(m.out)-1] = r
 }
 
 // wouldSupport says why this voter would not support another member now.
-func (m *Machine) wouldSupport(candidate string) string {
-	if !m.facts.HasData {
+func (m *Machine) wouldSupport(r Request) string {
+	if !m.facts.HasData && !m.rules.blind(m.led(r)) {
 		// A voter that lost its data may have held the only other copy of a
-		// commit; its word about positions is worth nothing.
+		// commit; its word about positions is worth nothing. But whom the Lease
+		// names has every commit itself: it needs the promise alone.
 		return "holds no data"
 	}
-	return m.freeFor(candidate)
+	return m.freeFor(r.From)
+}
+
+// led says whether nothing that this member knows speaks against the candidate's word that the Lease names it as the last leader. The
+// proof is the candidate's swap, which only lands on the record that it read.
+func (m *Machine) led(r Request) bool {
+	s := m.store.seen
+	if s.HasRecord && s.Record.Epoch == r.Led && s.Record.Leader != r.From {
+		return false
+	}
+	return r.Led > 0 && r.Led >= m.voter.promise.Lease && r.Led < r.Epoch
 }
 
 // freeFor says why this voter is not free to support the candidate.
@@ -272,7 +286,8 @@ func (m *Machine) final() bool {
 		return f.Position.Known
 	}
 	// Of a server that was stopped in good order the end need not be looked up: its log reaches as far as what was handed over.
-	known := f.Position.Known || f.Server == ServerStopped && m.voter.handed.Known
+	// A voter without data has none to tell, and only promises.
+	known := f.Position.Known || f.Server == ServerStopped && m.voter.handed.Known || !f.HasData
 	return m.hasFacts && m.decided.Upstream == "" && m.upstream() == "" && f.Obeys >= m.off &&
 		!f.Receiving && (f.Server == ServerStopped || f.Server == ServerReplica) && known
 }
