@@ -39,6 +39,9 @@ func (d *Driver) Become(ctx context.Context, r engine.Role) error {
 		return err
 	}
 	d.epoch = r.Epoch
+	if r.Kind == engine.Replica && r.Upstream == "" {
+		d.turned = time.Now()
+	}
 	refusal, err := d.converge(ctx, c, r)
 	if err != nil {
 		return err

@@ -57,6 +57,7 @@ type Driver struct {
 	dirty         bool              // a file was written that the server may not have read
 	quiet         bool              // Quiesce holds
 	promoted      time.Time
+	turned        time.Time // when this member last had nobody to follow: a change of hands is under way, or was just now
 	kept          *pgx.Conn // for the next Become or Quiesce: a new session is a new process, and clients wait for it
 
 	// state guards what Report reads beside them.

@@ -102,7 +102,7 @@ func (d *Driver) afterPromotion(r engine.Role) {
 		if pause(ctx, settleTime) != nil {
 			return
 		}
-		err := errors.Join(d.reserveSlots(ctx, r), d.Checkpoint(ctx))
+		err := errors.Join(d.reserveSlots(ctx, r), d.checkpoint(ctx))
 		if err != nil && d.alive.Err() == nil {
 			d.log.Warn("not all is done after the promotion", "error", err.Error())
 		}
@@ -125,8 +125,22 @@ func (d *Driver) reserveSlots(ctx context.Context, r engine.Role) error {
 	return d.keepSlots(ctx, c, d.role)
 }
 
-// Checkpoint writes out what is dirty, so that a stop soon after is quick. Call it before Quiesce: it may take minutes.
+// Checkpoint writes out what is dirty, so that a stop soon after is quick. Call it before Quiesce: it may take minutes. What was
+// written while a long one went on would be left to the stop, so another follows, which is shorter.
 func (d *Driver) Checkpoint(ctx context.Context) error {
+	for range maxCheckpoints {
+		begin := time.Now()
+		if err := d.checkpoint(ctx); err != nil {
+			return err
+		}
+		if time.Since(begin) < longCheckpoint {
+			break
+		}
+	}
+	return nil
+}
+
+func (d *Driver) checkpoint(ctx context.Context) error {
 	c, err := d.admin(ctx)
 	if err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
@@ -140,3 +154,8 @@ func (d *Driver) Checkpoint(ctx context.Context) error {
 	}
 	return nil
 }
+
+const (
+	longCheckpoint = time.Second
+	maxCheckpoints = 3
+)
