@@ -19,7 +19,7 @@ import (
 
 const (
 	// slowResync is when a Database is looked at again though nothing happened.
-	slowResync = time.Minute
+	slowResync = 10 * time.Minute
 	// retryStalled is when a Database that waits for a person is looked at again, for what no watch tells.
 	retryStalled = 15 * time.Second
 )

@@ -19,7 +19,7 @@ import (
 
 const (
 	// secretsFor is how long Secrets that were read are good for when nothing hints at a change.
-	secretsFor = time.Minute
+	secretsFor = 10 * time.Minute
 	// retrySecrets is how often Secrets with a problem are read again.
 	retrySecrets = 10 * time.Second
 	// Refused logins that bring no news are looked into at a pause that doubles between these.

@@ -43,4 +43,3 @@ func IssuedCertificate(in Inputs, names []string) *unstructured.Unstructured {
 	u.SetOwnerReferences(m.OwnerReferences)
 	return u
 }
-

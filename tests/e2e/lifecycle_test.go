@@ -140,3 +140,29 @@ func TestBadInput(t *testing.T) {
 		})
 	}
 }
+
+// TestPrimaryPodDeleted deletes the primary's pod, as a drain does, while clients write.
+func TestPrimaryPodDeleted(t *testing.T) {
+	d := shared.create(t, orders(shared.namespace(t), 3))
+	d.awaitReady(readyLimit)
+	w := d.ledger()
+	now, err := d.get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := now.Status.Leader
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: d.key.Namespace, Name: was}}
+	at := time.Now()
+	if err := d.Delete(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	w.moves(30 * time.Second)
+	d.await(time.Minute, "another leads and "+was+" follows", func(now *v1.Database) error {
+		if now.Status.Leader == was {
+			return fmt.Errorf("%s leads", was)
+		}
+		return ready(now)
+	})
+	_, gap := w.settle(at)
+	t.Logf("gap in writes: %s", gap.Round(time.Millisecond))
+}

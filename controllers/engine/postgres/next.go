@@ -160,6 +160,7 @@ func (s seen) roll(t engine.Topology, wanted map[string]string) engine.Topology 
 		}
 	}
 	if len(waiting) == 0 {
+		t.Reason = s.heldBack(wanted)
 		return t
 	}
 	if s.leader == nil {
@@ -173,6 +174,21 @@ func (s seen) roll(t engine.Topology, wanted map[string]string) engine.Topology 
 		return s.restart(t, m, "replicas first")
 	}
 	return s.rollLeader(t, wanted)
+}
+
+// heldBack names a member that still runs with another value of a parameter that changes in order: it needs no restart yet, only
+// because it has not been given the new value yet.
+func (s seen) heldBack(wanted map[string]string) string {
+	for _, m := range s.members {
+		for _, name := range Sensitive() {
+			runs, known := running(m, name)
+			want, err := strconv.ParseInt(wanted[name], 10, 64)
+			if known && err == nil && runs != want && !s.isFenced(m) {
+				return fmt.Sprintf("waiting for %s to run with %s = %d", m.Name, name, want)
+			}
+		}
+	}
+	return ""
 }
 
 func (s seen) restart(t engine.Topology, m engine.Member, why string) engine.Topology {
