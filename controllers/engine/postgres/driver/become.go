@@ -74,6 +74,7 @@ func (d *Driver) converge(ctx context.Context, c *pgx.Conn, r engine.Role) (refu
 	}
 	d.state.Lock()
 	d.syncWanted, d.upstream = 0, r.Upstream
+	d.turning = r.Kind == engine.Replica && r.Upstream == ""
 	if r.Kind == engine.Primary {
 		d.syncWanted = r.SyncCount
 	}
@@ -158,7 +159,7 @@ func silence(ctx context.Context, c *pgx.Conn, r engine.Role) error {
 	}
 	ctx, done := context.WithTimeout(ctx, 5*time.Second)
 	defer done()
-	for quiet := 0; quiet < 2; {
+	for quiet := 0; ; {
 		may, err := one[bool](ctx, c, "SELECT "+mayReceive)
 		if err != nil {
 			return fmt.Errorf("end receiving: %w", err)
@@ -167,12 +168,14 @@ func silence(ctx context.Context, c *pgx.Conn, r engine.Role) error {
 		if may {
 			quiet = 0
 		}
+		if quiet == 2 {
+			return nil
+		}
 		// Twice, with a pause: the server may just be starting a receiver on what it read before.
 		if err := pause(ctx, 5*time.Millisecond); err != nil {
 			return fmt.Errorf("end receiving: it goes on: %w", err)
 		}
 	}
-	return nil
 }
 
 // patience with a server that does not read its files, before the files are asked why: of files with an unknown name in them it

@@ -28,6 +28,9 @@ func (d *Driver) Quiesce(ctx context.Context) (engine.Position, error) {
 		return engine.Position{}, fmt.Errorf("quiesce: %w", err)
 	}
 	d.quiet = true
+	d.state.Lock()
+	d.turning = true
+	d.state.Unlock()
 	if _, err := d.install(d.role, true); err != nil {
 		return engine.Position{}, fmt.Errorf("quiesce: %w", err)
 	}
