@@ -12,7 +12,7 @@ func (n *node) promote(d Decision) {
 	w := n.w
 	n.serverRun++
 	n.server, n.timeline = ServerPrimary, d.Timeline
-	n.hasData = true
+	n.hasData, n.discard = true, false // the wish was about following another; a server that was started for it forgets it
 	n.flushed = map[string]int{}
 	n.log = append(slices.Clone(n.log), entry{d.Timeline, 0})
 	w.logf("%s promoted at epoch %d timeline %d with %d entries", n.name, d.Epoch, d.Timeline, len(n.log))

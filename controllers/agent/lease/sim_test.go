@@ -85,8 +85,8 @@ func (w *world) fault() {
 				}
 			})
 		}
-	case 13: // asks to be cloned again, as a replica does that compares itself with its leader; one that has just won has none
-		if n.hasData && n.server == ServerReplica && n.decision.Upstream != "" && w.othersIntact(n) && !n.frozen {
+	case 13: // asks to be cloned again
+		if n.hasData && n.server == ServerReplica && w.othersIntact(n) && !n.frozen {
 			n.discard = true
 			n.later(0, n.report)
 		}

@@ -92,7 +92,8 @@ func spareSlots(ctx context.Context, c *pgx.Conn, r engine.Role) error {
 		}
 	}
 	for _, s := range have {
-		if s.active || s.spare && wanted[s.name] || r.Kind == engine.Primary && !s.lost && wanted[s.name] {
+		useful := wanted[s.name] && !s.lost && (s.spare || r.Kind == engine.Primary)
+		if s.active || useful {
 			delete(wanted, s.name)
 			continue
 		}
