@@ -51,6 +51,8 @@ type database struct {
 	credentials atomic.Pointer[client.Credentials]
 	// change of what the manager wants.
 	change func(*engine.Aim)
+	// lines of the switchovers so far.
+	lines lines
 }
 
 // newDatabase makes a Database on the loopback network. No pod runs yet.
@@ -122,7 +124,7 @@ func (d *database) add(i int) *memberPod {
 			StateDir: at("data/plimsoll"), DataDir: at("data"), WALDir: at("wal"), MemberTLSDir: at("member"), ServerTLSDir: at("server"),
 			AgentPort: d.agentPort, HealthPort: d.healthPort,
 		},
-		Data: at("data"), WAL: at("wal"), Run: at("run"), Address: address, Port: d.port, API: d.api.URL, UID: user, GID: group,
+		Data: at("data"), WAL: at("wal"), Run: at("run"), Address: address, Port: d.port, API: d.api.URL, UID: user, GID: group, Preload: d.slowDisk(t),
 	}
 	for _, dir := range []string{"data", "run", "member", "server"} {
 		if err := errors.Join(os.MkdirAll(at(dir), 0o755), os.Chown(at(dir), user, group)); err != nil {
