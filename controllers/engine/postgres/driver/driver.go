@@ -69,6 +69,7 @@ type Driver struct {
 	configFault string
 	syncWanted  int
 	streamed    bool
+	handing     bool // a hand-over has begun
 	turning     bool // hands are changing: others wait for a report, and for nothing in it that may wait
 
 	// reporting guards what Report keeps from one time to the next.
