@@ -104,8 +104,8 @@ build: ## Build the three programs into bin/.
 	$(BUILD) -o bin/plimsoll-agent ./cmd/plimsoll-agent
 	$(BUILD) -o bin/kubectl-plimsoll ./cmd/kubectl-plimsoll
 
-run: ## Run the manager here against the current kubeconfig's cluster.
-	go run ./cmd manager --leader-elect=false
+run: ## Run the manager here, without webhooks, against the cluster of the current kubeconfig.
+	RELATED_IMAGE_AGENT=$(IMG) go run ./cmd manager --leader-elect=false --webhook=false
 
 image: build ## Build the image $(IMG) from local binaries with buildah, with no base image and no network.
 	@cp -L /etc/ssl/certs/ca-certificates.crt bin/

@@ -48,7 +48,7 @@ type InstanceStatus struct {
 	// +optional
 	Role Role `json:"role,omitempty"`
 
-	// State of its server in a word: starting, running, cloning, stopped, fenced, failed or silent.
+	// State of its server in a word: initialising, cloning, rewinding, starting, running, stopped, fenced, failed or silent.
 	// +optional
 	State string `json:"state,omitempty"`
 
@@ -91,7 +91,7 @@ type InstanceStatus struct {
 
 // CertificateStatus is one certificate and its end.
 type CertificateStatus struct {
-	// Name of the certificate: ca, server, replication or manager.
+	// Name of the certificate: ca, server, or replication (the members' own, of which the first to end counts).
 	Name string `json:"name"`
 
 	// NotAfter is when it ends.
@@ -172,7 +172,7 @@ type HandOver struct {
 	// To is the new leader.
 	To string `json:"to"`
 
-	// Cause in a word: bootstrap, switchover, released, expired.
+	// Cause in a word: bootstrap, switchover, failover, or resume (the same leader came back).
 	Cause string `json:"cause"`
 
 	// At is when the new leader began to take writes.

@@ -14,17 +14,19 @@ type EngineName string
 const EnginePostgres EngineName = "postgres"
 
 // SynchronousMode says what a commit waits for.
-// +kubebuilder:validation:Enum=required;preferred;off
+// +kubebuilder:validation:Enum=required;preferred;none
 type SynchronousMode string
 
 const (
 	// SynchronousRequired acknowledges a commit only once a majority of the data-bearing members holds it durably; without a
 	// majority, writes wait. Nothing acknowledged is lost when one member is.
 	SynchronousRequired SynchronousMode = "required"
-	// SynchronousPreferred waits for a majority while there is one, and goes on without (saying so in status) when there is none.
+	// SynchronousPreferred waits for as many replicas as required does while as many follow, and for fewer (saying so in status)
+	// while fewer do: what is acknowledged then can be lost with the primary. Who leads is decided by a majority in every mode, so
+	// with two instances writes stop when either is lost.
 	SynchronousPreferred SynchronousMode = "preferred"
-	// SynchronousOff never waits for a replica: the newest acknowledged writes can be lost with the primary.
-	SynchronousOff SynchronousMode = "off"
+	// SynchronousNone never waits for a replica: the newest acknowledged writes can be lost with the primary.
+	SynchronousNone SynchronousMode = "none"
 )
 
 // DeletionPolicy says what happens to the volumes of a Database that is deleted.
@@ -247,8 +249,9 @@ type PostgresSpec struct {
 
 // ReplicationSpec says how the instances follow the primary.
 type ReplicationSpec struct {
-	// Synchronous says what a commit waits for. By default required with three or more replicas, required too with two, off
-	// with one: see status.effective.synchronous.
+	// Synchronous says what a commit waits for: required (the default) for a majority of the instances, preferred for as many of
+	// them as follow now, none for not at all. A single instance waits for nobody,
+	// whatever is asked; status.effective.synchronous is what holds.
 	// +optional
 	Synchronous SynchronousMode `json:"synchronous,omitempty"`
 }

@@ -26,7 +26,7 @@ func roleOf(d lease.Decision, a engine.Aim, initialised bool) engine.Role {
 		r.Kind, r.Timeline = engine.Primary, d.Timeline
 		r.Initialise = mayInitialise(d, a) && !initialised
 		r.SyncPeers, r.SyncCount = slices.Clone(d.Sync), d.SyncNeed
-		if a.Synchronous == synchronousOff {
+		if a.Synchronous == synchronousNone{
 			r.SyncPeers, r.SyncCount = nil, 0
 		}
 	case lease.RoleReplica:
@@ -38,7 +38,7 @@ func roleOf(d lease.Decision, a engine.Aim, initialised bool) engine.Role {
 
 // Modes of Aim.Synchronous.
 const (
-	synchronousOff       = "off"
+	synchronousNone      = "none"
 	synchronousPreferred = "preferred"
 )
 

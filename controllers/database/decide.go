@@ -233,7 +233,7 @@ func (d *draft) inputs() bool {
 func synchronous(d *v1.Database) v1.SynchronousMode {
 	switch {
 	case replicas(d) == 1:
-		return v1.SynchronousOff
+		return v1.SynchronousNone
 	case d.Spec.Replication.Synchronous != "":
 		return d.Spec.Replication.Synchronous
 	default:

@@ -272,7 +272,7 @@ func durable(s Seen, p Plan) metav1.Condition {
 	switch {
 	case leader == nil || leader.Role != engine.Primary:
 		return metav1.Condition{Type: v1.ConditionDurable, Status: metav1.ConditionUnknown, Reason: v1.ReasonNoPrimary, Message: "no primary says how its writes are held"}
-	case mode == v1.SynchronousOff:
+	case mode == v1.SynchronousNone:
 		return condition(v1.ConditionDurable, true, v1.ReasonAsynchronous, "writes wait for no replica, as asked: the newest can be lost with the primary")
 	case leader.InSync >= leader.SyncWanted && leader.SyncWanted > 0:
 		return condition(v1.ConditionDurable, true, v1.ReasonMajority, fmt.Sprintf("%d replicas are in step, and each write waits for %d", leader.InSync, leader.SyncWanted))

@@ -144,7 +144,7 @@ func TestWhatMakesAPodOutdated(t *testing.T) {
 		"another deletion policy":        {func(in *desired.Inputs) { in.Database.Spec.DeletionPolicy = v1.DeletionDelete }, false},
 		"a fenced instance":              {func(in *desired.Inputs) { in.Database.Spec.Maintenance.Fenced = []string{"*"} }, false},
 		"hibernation":                    {func(in *desired.Inputs) { in.Database.Spec.Maintenance.Hibernated = true }, false},
-		"another synchronous mode":       {func(in *desired.Inputs) { in.Database.Spec.Replication.Synchronous = v1.SynchronousOff }, false},
+		"another synchronous mode":       {func(in *desired.Inputs) { in.Database.Spec.Replication.Synchronous = v1.SynchronousNone }, false},
 		"a version that keeps the image": {func(in *desired.Inputs) { in.Database.Spec.Version = "17.1" }, false},
 		"another image":                  {func(in *desired.Inputs) { in.Effective.Image = "postgres:17.5" }, true},
 		"more memory": {func(in *desired.Inputs) {

@@ -19,9 +19,9 @@ func explain(err error) error {
 func advice(reason string) string {
 	switch reason {
 	case v1.ReasonNoPrimary:
-		return "see what each instance waits for below; kubectl plimsoll logs shows the servers' own words"
+		return "see what each instance waits for above; kubectl plimsoll logs shows the servers' own words"
 	case v1.ReasonInstancesNotReady:
-		return "see the messages of the instances below"
+		return "see the messages of the instances above"
 	case v1.ReasonPaused:
 		return "set spec.maintenance.paused to false to let the operator act again"
 	case v1.ReasonHibernated:

@@ -65,7 +65,7 @@ func New(c Config) *cobra.Command {
 	flags.VisitAll(func(f *pflag.Flag) {
 		f.Hidden = !slices.Contains([]string{clientcmd.RecommendedConfigPathFlag, clientcmd.FlagContext, clientcmd.FlagNamespace}, f.Name)
 	})
-	s := &session{Config: c, kubeconfig: clientcmd.NewNonInteractiveDeferredLoadingClientConfig(loading, overrides), loading: loading, overrides: overrides}
+	s := &session{Config: c, kubeconfig: clientcmd.NewNonInteractiveDeferredLoadingClientConfig(loading, overrides)}
 	root.AddCommand(newStatus(s), newSwitchover(s), newRestart(s), newRotate(s), newFence(s), newUnfence(s), newPsql(s), newLogs(s), newVersion(s))
 	return root
 }
@@ -74,8 +74,6 @@ func New(c Config) *cobra.Command {
 type session struct {
 	Config
 	kubeconfig clientcmd.ClientConfig
-	loading    *clientcmd.ClientConfigLoadingRules
-	overrides  *clientcmd.ConfigOverrides
 }
 
 // cluster is a connected session.

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/tools/clientcmd"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
@@ -53,12 +55,12 @@ func (s *session) exec(cmd *cobra.Command, namespace, pod string, command []stri
 	if s.Streams.Terminal {
 		args = append(args, "--tty")
 	}
-	if s.loading.ExplicitPath != "" {
-		args = append(args, "--kubeconfig="+s.loading.ExplicitPath)
-	}
-	if s.overrides.CurrentContext != "" {
-		args = append(args, "--context="+s.overrides.CurrentContext)
-	}
+	// The plugin's connection flags are kubectl's own: what was given here holds there.
+	cmd.InheritedFlags().Visit(func(f *pflag.Flag) {
+		if f.Name != clientcmd.FlagNamespace {
+			args = append(args, "--"+f.Name+"="+f.Value.String())
+		}
+	})
 	run := exec.CommandContext(cmd.Context(), s.Kubectl, append(append(args, pod, "--"), command...)...)
 	run.Stdin, run.Stdout, run.Stderr = s.Streams.In, s.Streams.Out, s.Streams.Err
 	run.Cancel = func() error { return run.Process.Signal(os.Interrupt) }

@@ -219,8 +219,8 @@ func durability(mode v1.SynchronousMode) string {
 		return "required: a commit is acknowledged once a majority holds it; without a majority writes wait"
 	case v1.SynchronousPreferred:
 		return "preferred: a commit waits for a majority while there is one"
-	case v1.SynchronousOff:
-		return "off: a commit waits for no replica; the newest can be lost with the primary"
+	case v1.SynchronousNone:
+		return "none: a commit waits for no replica; the newest can be lost with the primary"
 	default:
 		return "unknown"
 	}

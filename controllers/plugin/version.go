@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -38,15 +39,25 @@ func newVersion(s *session) *cobra.Command {
 	}
 }
 
-// operators are the versions of the operators that run, by their Deployments' label. Not everyone may look: that is an answer, too.
+// operators are the images of the operators that run. Not everyone may look: that is an answer, too.
 func (c *cluster) operators(ctx context.Context) string {
-	found, err := c.pods.AppsV1().Deployments("").List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=plimsoll-operator", Limit: 8})
+	found, err := c.pods.AppsV1().Deployments("").List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=plimsoll,app.kubernetes.io/component=manager", Limit: 8})
 	if err != nil {
 		return "unknown: " + err.Error()
 	}
 	var versions []string
 	for _, d := range found.Items {
-		versions = append(versions, fmt.Sprintf("%s (namespace %s)", or(d.Labels["app.kubernetes.io/version"], "unlabelled"), d.Namespace))
+		versions = append(versions, fmt.Sprintf("%s (namespace %s)", image(d), d.Namespace))
 	}
 	return or(strings.Join(versions, ", "), "none found")
+}
+
+// image of the manager's container.
+func image(d appsv1.Deployment) string {
+	for _, c := range d.Spec.Template.Spec.Containers {
+		if c.Name == "manager" {
+			return c.Image
+		}
+	}
+	return "unknown image"
 }

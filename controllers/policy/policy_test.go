@@ -141,7 +141,7 @@ func TestWarnings(t *testing.T) {
 			[]string{"spec.replicas: 2 instances survive the loss of 0, as 1 would, because a majority is 2; use an odd number"},
 		},
 		"one replica that waits for none": {nil, orders(func(d *v1.Database) {
-			d.Spec.Replicas, d.Spec.Replication.Synchronous = ptr.To[int32](1), v1.SynchronousOff
+			d.Spec.Replicas, d.Spec.Replication.Synchronous = ptr.To[int32](1), v1.SynchronousNone
 		}), nil},
 		"a change while paused":                {orders(paused), orders(func(d *v1.Database) { paused(d); d.Spec.Version = "15.5" }), []string{"spec.maintenance.paused: the operator changes nothing while it is true; this change waits until it is false"}},
 		"no change while paused":               {orders(paused), orders(paused), nil},

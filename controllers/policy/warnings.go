@@ -41,13 +41,13 @@ func replicas(d *v1.Database) []string {
 	n, mode := *d.Spec.Replicas, d.Spec.Replication.Synchronous
 	var found []string
 	switch {
-	case n == 2 && mode != v1.SynchronousPreferred && mode != v1.SynchronousOff:
-		found = append(found, "spec.replicas: with 2 instances, writes stop when either is lost, because a majority of 2 is both; use 3, or set spec.replication.synchronous to preferred")
+	case n == 2:
+		found = append(found, "spec.replicas: with 2 instances, writes stop when either is lost, because a majority of 2 is both; use 3")
 	case n%2 == 0:
 		found = append(found, fmt.Sprintf("spec.replicas: %d instances survive the loss of %d, as %d would, because a majority is %d; use an odd number", n, n/2-1, n-1, n/2+1))
 	}
-	if n > 1 && mode == v1.SynchronousOff {
-		found = append(found, "spec.replication.synchronous: off means that the newest acknowledged writes can be lost with the primary")
+	if n > 1 && mode == v1.SynchronousNone {
+		found = append(found, "spec.replication.synchronous: none means that the newest acknowledged writes can be lost with the primary")
 	}
 	return found
 }

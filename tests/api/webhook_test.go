@@ -150,8 +150,8 @@ func TestWarnings(t *testing.T) {
 			[]string{"spec.replicas: with 2 instances, writes stop when either is lost, because a majority of 2 is both; use 3, or set spec.replication.synchronous to preferred"},
 		},
 		"asynchronous replicas lose writes": {
-			[]edit{set("spec.replication.synchronous", "off")},
-			[]string{"spec.replication.synchronous: off means that the newest acknowledged writes can be lost with the primary"},
+			[]edit{set("spec.replication.synchronous", "none")},
+			[]string{"spec.replication.synchronous: none means that the newest acknowledged writes can be lost with the primary"},
 		},
 		"an image without a tag moves": {
 			[]edit{set("spec.image", "registry.example:5000/postgres")},

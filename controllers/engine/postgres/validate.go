@@ -250,7 +250,7 @@ func (e *Engine) Warnings(d *v1.Database) []string {
 		all = append(all, fmt.Sprintf("spec.replicas: %d survives the loss of no more instances than %d, because a majority is needed; use an odd number", n, n-1))
 	}
 	for name, value := range d.Spec.Parameters {
-		if lower(name) == "synchronous_commit" && d.Spec.Replication.Synchronous != v1.SynchronousOff && !strings.EqualFold(value, "on") && !strings.EqualFold(value, "remote_apply") {
+		if lower(name) == "synchronous_commit" && d.Spec.Replication.Synchronous != v1.SynchronousNone && !strings.EqualFold(value, "on") && !strings.EqualFold(value, "remote_apply") {
 			all = append(all, fmt.Sprintf("spec.parameters[synchronous_commit]: with %q an acknowledged write can be lost with the primary", shorten(value)))
 		}
 	}

@@ -113,7 +113,7 @@ func TestWarnings(t *testing.T) {
 		"commits that do not wait": {orders(set("synchronous_commit", "local")), []string{
 			`spec.parameters[synchronous_commit]: with "local" an acknowledged write can be lost with the primary`,
 		}},
-		"nobody asked them to": {orders(set("synchronous_commit", "off"), func(d *v1.Database) { d.Spec.Replication.Synchronous = v1.SynchronousOff }), nil},
+		"nobody asked them to": {orders(set("synchronous_commit", "off"), func(d *v1.Database) { d.Spec.Replication.Synchronous = v1.SynchronousNone }), nil},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
