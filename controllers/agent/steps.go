@@ -120,7 +120,9 @@ func (k *keeper) startServer(next step) {
 		k.server.Kind = engine.Primary
 	}
 	k.log.Info("server started", "role", next.Role.Kind, "pid", p.PID())
-	k.remember(func(m *memory) { m.RestartDone = token })
+	if token != "" { // an aim without one is no reason to forget the last
+		k.remember(func(m *memory) { m.RestartDone = token })
+	}
 }
 
 // remember changes what must not be forgotten.
@@ -213,6 +215,7 @@ func (k *keeper) finish(r result) {
 // became notes that the role is in force.
 func (k *keeper) became(role engine.Role) {
 	k.server.Became, k.server.Quiesced = &role, false
+	k.server.Uses = k.server.Secrets
 	k.server.LookAgain = k.clock.Now().Add(lookAgain)
 }
 

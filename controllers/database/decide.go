@@ -93,6 +93,7 @@ type draft struct {
 	topology engine.Topology
 	members  []engine.Member // those that exist
 	restart  map[string]string
+	invalid  bool // the spec breaks a rule: nothing is rolled towards it
 	handover *engine.Switchover
 	rotating string // how far a rotation that was asked for is
 }
@@ -243,7 +244,8 @@ func synchronous(d *v1.Database) v1.SynchronousMode {
 
 func (d *draft) paused() bool { return !d.seen.Database.Spec.Maintenance.Paused }
 
-// refuse acts on nothing that the rules forbid. They are asked here too, since the webhook may not run.
+// refuse acts on nothing that the rules forbid. They are asked here too, since the webhook may not run. A Database that runs is
+// looked after all the same, so that one wrong field costs no certificate and no lost pod; only its instances are not rolled.
 func (d *draft) refuse() bool {
 	problems := policy.Check(nil, d.seen.Database, d.around.Engines)
 	if len(problems) == 0 {
@@ -255,14 +257,16 @@ func (d *draft) refuse() bool {
 	}
 	slices.Sort(texts)
 	d.stall(v1.ReasonInvalidSpec, "%s", strings.Join(texts, "; "))
-	return false
+	d.invalid = true
+	return d.Leadership.Epoch > 0
 }
 
 // earlierVolumes refuses to start on the data of another Database, or to mix it with this one's.
 func (d *draft) earlierVolumes() bool {
 	var names []string
 	for _, name := range sortedKeys(d.seen.Claims) {
-		if d.seen.Claims[name].Annotations[v1.AnnotationDatabaseUID] != string(d.seen.Database.UID) {
+		instance := strings.TrimSuffix(name, "-wal")
+		if ordinalOf(d.seen.Database.Name, instance) != 0 && d.seen.Claims[name].Annotations[v1.AnnotationDatabaseUID] != string(d.seen.Database.UID) {
 			names = append(names, name)
 		}
 	}
@@ -270,7 +274,7 @@ func (d *draft) earlierVolumes() bool {
 		return true
 	}
 	d.stall(v1.ReasonVolumesExist, "volumes of an earlier Database of this name exist: %s; delete these PersistentVolumeClaims, or choose another name", strings.Join(names, ", "))
-	return false
+	return d.Leadership.Epoch > 0 // a stray claim does not stop the care for one that runs
 }
 
 // credentials stops a new Database that lacks what it needs. One that runs goes on with what it has.

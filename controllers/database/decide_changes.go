@@ -22,7 +22,7 @@ func (d *draft) roll() bool {
 	if t.Reason != "" {
 		d.work(v1.ReasonChanging, "%s", t.Reason)
 	}
-	if d.busy() {
+	if d.busy() || d.invalid {
 		return true
 	}
 	if next := t.Restart + t.Switchover; next != "" {

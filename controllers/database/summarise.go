@@ -276,6 +276,8 @@ func durable(s Seen, p Plan) metav1.Condition {
 		return condition(v1.ConditionDurable, true, v1.ReasonAsynchronous, "writes wait for no replica, as asked: the newest can be lost with the primary")
 	case leader.InSync >= leader.SyncWanted && leader.SyncWanted > 0:
 		return condition(v1.ConditionDurable, true, v1.ReasonMajority, fmt.Sprintf("%d replicas are in step, and each write waits for %d", leader.InSync, leader.SyncWanted))
+	case leader.SyncWanted == 0:
+		return condition(v1.ConditionDurable, false, v1.ReasonNoMajority, "the leader is the only voter: writes wait for no replica until one has joined again")
 	case mode == v1.SynchronousPreferred:
 		return condition(v1.ConditionDurable, false, v1.ReasonNoMajority, "too few replicas are in step: writes go on and are held by fewer members")
 	default:

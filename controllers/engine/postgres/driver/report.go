@@ -133,9 +133,12 @@ func (d *Driver) askServer(ctx context.Context, c *pgx.Conn, r *engine.Report) e
 	return d.askPrimary(ctx, c, r)
 }
 
-// settings are asked for again when the server has read its files again, and at no other time.
+// settings are asked for again when the server has read its files again, and at no other time: nor while hands change.
 func (d *Driver) settings(ctx context.Context, c *pgx.Conn, r *engine.Report, loaded time.Time) error {
-	if !d.settingsAt.Equal(loaded) {
+	d.state.Lock()
+	later := d.turning && d.runs != nil
+	d.state.Unlock()
+	if !later && !d.settingsAt.Equal(loaded) {
 		if err := d.askSettings(ctx, c); err != nil {
 			return fmt.Errorf("ask the server for its settings: %w", err)
 		}
@@ -307,14 +310,20 @@ func (d *Driver) reportOffline(ctx context.Context, r engine.Report, why error) 
 }
 
 // running tells whether a postmaster is there.
-func (d *Driver) running() bool {
+func (d *Driver) running() bool { return d.postmaster() != 0 }
+
+// postmaster is its process, or 0.
+func (d *Driver) postmaster() int {
 	raw, err := os.ReadFile(filepath.Join(d.data(), "postmaster.pid"))
 	if err != nil {
-		return false
+		return 0
 	}
 	first, _, _ := strings.Cut(string(raw), "\n")
 	pid, err := strconv.Atoi(strings.TrimSpace(first))
-	return err == nil && d.serves(pid)
+	if err != nil || !d.serves(pid) {
+		return 0
+	}
+	return pid
 }
 
 // startsUp is the postmaster's own word that it is not ready yet: at first it does not even have a socket.
