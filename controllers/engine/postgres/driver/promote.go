@@ -102,7 +102,10 @@ func (d *Driver) afterPromotion(r engine.Role) {
 		if pause(ctx, settleTime) != nil || d.handsOver() {
 			return
 		}
-		err := errors.Join(d.reserveSlots(ctx, r), d.checkpoint(ctx))
+		err := d.reserveSlots(ctx, r)
+		if !d.handsOver() {
+			err = errors.Join(err, d.checkpoint(ctx))
+		}
 		if err != nil && d.alive.Err() == nil {
 			d.log.Warn("not all is done after the promotion", "error", err.Error())
 		}
