@@ -194,7 +194,7 @@ func TestRole(t *testing.T) {
 		},
 		"mode off waits for nobody": {
 			lease.Decision{Role: lease.RolePrimary, Epoch: 2, Timeline: 2, Sync: []string{"orders-2"}, SyncNeed: 1},
-			func(a *engine.Aim) { a.Synchronous = synchronousNone}, false,
+			func(a *engine.Aim) { a.Synchronous = synchronousNone }, false,
 			engine.Role{Kind: engine.Primary, Epoch: 2, Timeline: 2},
 		},
 		"a replica follows by address":    {lease.Decision{Role: lease.RoleReplica, Epoch: 2, Upstream: "orders-3"}, nil, false, engine.Role{Kind: engine.Replica, Epoch: 2, Upstream: "three"}},

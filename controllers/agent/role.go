@@ -26,7 +26,7 @@ func roleOf(d lease.Decision, a engine.Aim, initialised bool) engine.Role {
 		r.Kind, r.Timeline = engine.Primary, d.Timeline
 		r.Initialise = mayInitialise(d, a) && !initialised
 		r.SyncPeers, r.SyncCount = slices.Clone(d.Sync), d.SyncNeed
-		if a.Synchronous == synchronousNone{
+		if a.Synchronous == synchronousNone {
 			r.SyncPeers, r.SyncCount = nil, 0
 		}
 	case lease.RoleReplica:
