@@ -103,12 +103,16 @@ func (m *Machine) abortHandOver(why string) {
 // wantsHandOver says whether and to whom the leader shall hand over now.
 func (m *Machine) wantsHandOver() (id, heir string, forced bool) {
 	s, l := m.aim.Switchover, &m.lead
+	target := s.Target
+	if target == "" {
+		target = m.keepHeir() // the choice is the leader's
+	}
 	switch {
 	case m.leaving || m.fenced():
 		return "", m.bestHeir(), true
-	case s.ID != "" && s.ID != l.hand.aborted && s.ID != l.record.Switchover && s.Target != m.cfg.Self &&
-		m.now < s.Expires && m.fit(s.Target):
-		return s.ID, s.Target, false
+	case s.ID != "" && s.ID != l.hand.aborted && s.ID != l.record.Switchover && target != m.cfg.Self &&
+		m.now < s.Expires && m.fit(target):
+		return s.ID, target, false
 	case len(m.aim.Members) > 0 && (m.facts.Discard || !slices.Contains(m.aim.Members, m.cfg.Self)) &&
 		m.now >= m.voter.handicapUntil && m.now >= m.line.Elected.Add(m.cfg.Handicap):
 		// Not at once: two members with aims of different age would pass it to and fro.

@@ -54,6 +54,10 @@ func TestScenarios(t *testing.T) {
 			w.want(func(a *Aim) { a.Switchover = Switchover{ID: "one", Target: "m2"} })
 			w.run(8 * time.Second)
 		}, "m2", 2},
+		"a switchover to nobody in particular goes to the best": {3, func(_ *testing.T, w *world) {
+			w.want(func(a *Aim) { a.Switchover = Switchover{ID: "one"} })
+			w.run(8 * time.Second)
+		}, "", 2},
 		"a switchover to a member that lags too much is called off and writes go on": {3, func(t *testing.T, w *world) {
 			m2 := w.byName["m2"]
 			w.byName["m2"].upstream = "m2" // it receives nothing, and seems fine
