@@ -53,6 +53,8 @@ type pod struct {
 	Port     int
 	API      string
 	UID, GID int
+	// Preload is a library that slows the servers' disk; empty for none.
+	Preload string
 }
 
 func TestMain(m *testing.M) {
@@ -104,7 +106,11 @@ func becomeUser(p pod) error {
 	if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(p.GID), syscall.Setuid(p.UID)); err != nil {
 		return fmt.Errorf("give up root: %w", err)
 	}
-	return syscall.Exec("/proc/self/exe", os.Args, []string{envPod + "=" + os.Getenv(envPod), envStage + "=user", "PATH=/usr/bin:/bin"})
+	env := []string{envPod + "=" + os.Getenv(envPod), envStage + "=user", "PATH=/usr/bin:/bin"}
+	if p.Preload != "" {
+		env = append(env, "LD_PRELOAD="+p.Preload)
+	}
+	return syscall.Exec("/proc/self/exe", os.Args, env)
 }
 
 const (
@@ -122,6 +128,7 @@ type database struct {
 	members []*memberPod
 	manager *client.Client
 	change  func(*engine.Aim)
+	lines   lines
 }
 
 type memberPod struct {
@@ -152,7 +159,7 @@ func newDatabase(t *testing.T, members int) *database {
 		}
 	})
 	source := must(client.Fixed(d.ca.leaf(t, uid, client.ManagerName, nil)))(t)
-	agentPort, healthPort := freePort(t), freePort(t)
+	agentPort, healthPort, preload := freePort(t), freePort(t), d.slowDisk(t)
 	d.manager = client.New(uid, source, client.WithPort(agentPort))
 	t.Cleanup(d.manager.Close)
 	user, group := must(strconv.Atoi(owner.Uid))(t), must(strconv.Atoi(owner.Gid))(t)
@@ -166,7 +173,7 @@ func newDatabase(t *testing.T, members int) *database {
 				StateDir: at("data/plimsoll"), DataDir: at("data"), WALDir: at("wal"), MemberTLSDir: at("member"), ServerTLSDir: at("server"),
 				AgentPort: agentPort, HealthPort: healthPort,
 			},
-			Data: at("data"), WAL: at("wal"), Run: at("run"), Address: address, Port: d.port, API: d.api.URL, UID: user, GID: group,
+			Data: at("data"), WAL: at("wal"), Run: at("run"), Address: address, Port: d.port, API: d.api.URL, UID: user, GID: group, Preload: preload,
 		}
 		for _, dir := range []string{"data", "run", "member", "server"} {
 			if err := errors.Join(os.MkdirAll(at(dir), 0o755), os.Chown(at(dir), user, group)); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,9 +31,10 @@ type writer struct {
 	gap   time.Duration
 }
 
-func (d *database) write() *writer {
+// write from the id on.
+func (d *database) write(from int64) *writer {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &writer{db: d, cancel: cancel, done: make(chan struct{}), acked: map[int64]time.Time{}}
+	w := &writer{db: d, next: from, cancel: cancel, done: make(chan struct{}), acked: map[int64]time.Time{}}
 	go w.run(ctx)
 	return w
 }
@@ -51,7 +53,7 @@ func (w *writer) run(ctx context.Context) {
 			c, err := w.db.connect(dial, w.db.api.routed())
 			cancel()
 			if err != nil {
-				time.Sleep(10 * time.Millisecond)
+				time.Sleep(20 * time.Millisecond)
 				continue
 			}
 			conn = c
@@ -68,10 +70,11 @@ func (w *writer) run(ctx context.Context) {
 			_ = conn.Close(bye)
 			cancel()
 			conn = nil
+			time.Sleep(20 * time.Millisecond)
 			continue
 		}
 		w.acknowledged(id)
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond)
 	}
 	if conn != nil {
 		_ = conn.Close(context.Background())
@@ -131,12 +134,13 @@ func TestThree(t *testing.T) {
 	d.until("all three are voters and ready", 60*time.Second, d.whole)
 	t.Logf("three members ready and voting after %s", time.Since(begin).Round(time.Millisecond))
 
-	w := d.write()
-	d.until("writes flow", 10*time.Second, func() error { return w.flows(begin) })
+	w, other := d.write(0), d.write(1<<32)
+	d.until("writes flow", 10*time.Second, func() error { return errors.Join(w.flows(begin), other.flows(begin)) })
 
-	for round := range 4 {
-		t.Run(fmt.Sprintf("switchover %d", round+1), func(t *testing.T) { d.t = t; d.switchover(t, w, fmt.Sprintf("s-%d", round+1)) })
+	for round := range setting("PLIMSOLL_TEST_SWITCHOVERS", 4) {
+		t.Run(fmt.Sprintf("switchover %d", round+1), func(t *testing.T) { d.t = t; d.switchover(t, fmt.Sprintf("s-%d", round+1), w, other) })
 	}
+	d.lines.log(t)
 	t.Run("server killed", func(t *testing.T) {
 		d.t = t
 		d.disturb(t, w, func(lead *memberPod) {
@@ -160,11 +164,12 @@ func TestThree(t *testing.T) {
 	})
 	d.t = t
 	acked := w.stop()
+	maps.Copy(acked, other.stop())
 	d.keeps(t, acked)
 	d.idle(t)
 }
 
-func (d *database) switchover(t *testing.T, w *writer, id string) {
+func (d *database) switchover(t *testing.T, id string, w, other *writer) {
 	old, _, err := d.leader()
 	if err != nil {
 		t.Fatal(err)
@@ -173,8 +178,9 @@ func (d *database) switchover(t *testing.T, w *writer, id string) {
 	if old == target {
 		target = d.members[2]
 	}
-	d.until("writes flow", 10*time.Second, func() error { return w.flows(time.Now().Add(-20 * time.Millisecond)) })
+	d.until("writes flow", 10*time.Second, func() error { return w.flows(time.Now().Add(-50 * time.Millisecond)) })
 	w.reset()
+	other.reset()
 	d.change = func(a *engine.Aim) {
 		a.Switchover = &engine.Switchover{ID: id, Target: target.name, Expires: time.Now().Add(20 * time.Second).Truncate(time.Hour).Add(2 * time.Hour).UnixMilli()}
 	}
@@ -191,11 +197,15 @@ func (d *database) switchover(t *testing.T, w *writer, id string) {
 		return nil
 	})
 	took := time.Since(begin)
-	d.until("writes flow again", 10*time.Second, func() error { return w.flows(time.Now().Add(-20 * time.Millisecond)) })
+	d.until("writes flow again", 10*time.Second, func() error { return w.flows(time.Now().Add(-50 * time.Millisecond)) })
+	d.until("the other's flow again", 10*time.Second, func() error { return other.flows(time.Now().Add(-50 * time.Millisecond)) })
 	gap, n := w.longest()
+	second, more := other.longest()
+	gap, n = max(gap, second), n+more
 	r, _ := target.report()
 	t.Logf("switchover took %s, gap in writes %s, %d rows acknowledged; %+v; hand-over %s", took.Round(time.Millisecond), gap.Round(time.Millisecond), n, r.Requests, steps(r.HandOver))
 	d.until("the old leader follows", 30*time.Second, d.whole)
+	d.lines.of, d.lines.gaps = append(d.lines.of, d.timeline(begin)), append(d.lines.gaps, gap)
 	t.Logf("all three again after %s", time.Since(begin).Round(time.Millisecond))
 	d.change = nil
 	d.publish()
@@ -222,7 +232,7 @@ func (d *database) disturb(t *testing.T, w *writer, hurt func(lead *memberPod)) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.until("writes flow", 10*time.Second, func() error { return w.flows(time.Now().Add(-20 * time.Millisecond)) })
+	d.until("writes flow", 10*time.Second, func() error { return w.flows(time.Now().Add(-50 * time.Millisecond)) })
 	w.reset()
 	begin := time.Now()
 	hurt(old)
@@ -233,7 +243,7 @@ func (d *database) disturb(t *testing.T, w *writer, hurt func(lead *memberPod)) 
 		}
 		return err
 	})
-	d.until("writes flow again", 10*time.Second, func() error { return w.flows(time.Now().Add(-20 * time.Millisecond)) })
+	d.until("writes flow again", 10*time.Second, func() error { return w.flows(time.Now().Add(-50 * time.Millisecond)) })
 	gap, _ := w.longest()
 	lead, r, _ := d.leader()
 	t.Logf("%s leads after %s, gap in writes %s; hand-over %s", lead.name, before.Leader, gap.Round(time.Millisecond), steps(r.HandOver))

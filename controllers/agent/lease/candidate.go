@@ -99,7 +99,7 @@ func (m *Machine) startAsking() {
 	m.stage = asking
 	for _, v := range rec.Voters {
 		if v != m.cfg.Self {
-			m.send(v, Request{Kind: KindPreVote, Epoch: max(rec.Epoch, m.voter.promise.Epoch) + 1})
+			m.send(v, Request{Kind: KindPreVote, Epoch: max(rec.Epoch, m.voter.promise.Epoch) + 1, Led: m.ledBy(rec)})
 		}
 	}
 }
@@ -177,7 +177,7 @@ func (m *Machine) progressStanding() {
 		m.cand.resend = m.now.Add(m.cfg.Heartbeat / 2)
 		for _, v := range rec.Voters {
 			if _, ok := m.cand.answers[v]; !ok && v != m.cfg.Self {
-				m.send(v, Request{Kind: KindSupport, Epoch: epoch})
+				m.send(v, Request{Kind: KindSupport, Epoch: epoch, Led: m.ledBy(rec)})
 			}
 		}
 	}
@@ -194,7 +194,7 @@ func (m *Machine) progressStanding() {
 		if !ok || !a.OK {
 			continue
 		}
-		if m.rules.covers(own, a.Position) {
+		if m.rules.covers(own, a.Position) || !a.HasData && m.rules.blind(m.ledBy(rec) > 0) {
 			support++
 		}
 		if a.Able && a.Position.Known && a.Position.Compare(most) > 0 {
@@ -216,6 +216,15 @@ func (m *Machine) progressStanding() {
 	case m.now >= m.cand.until:
 		m.giveUp("too few answers", better)
 	}
+}
+
+// ledBy is the epoch by which the record names this member, with its data, as the last leader; else zero. Nobody led since, or the
+// record would say so and this member's swap over it would fail: every commit is in its own log.
+func (m *Machine) ledBy(rec Record) uint64 {
+	if rec.Leader != m.cfg.Self || !m.facts.HasData {
+		return 0
+	}
+	return rec.Epoch
 }
 
 // heard says that all of these, and at least one, have answered.

@@ -57,11 +57,19 @@ func (m *Machine) progressHandOver() {
 		l.handUntil = m.now.Add(m.cfg.HandOver / 4)
 		l.nextRound = m.now
 	case h.phase == PhaseQuiescing && obeyed && m.facts.Quiesced && m.facts.Position.Known:
-		h.needed = m.facts.Position
-		p := l.peers[h.heir]
-		if h.heir != "" && p.answer.Position.Holds(h.needed) && m.renewed(h.heir) {
-			m.stopForHandOver()
-		}
+		m.passOn()
+	}
+}
+
+// passOn stops for the heir once it holds all, now that no session writes any more.
+func (m *Machine) passOn() {
+	l, h := &m.lead, &m.lead.hand
+	if !h.needed.Known {
+		l.nextRound = min(l.nextRound, m.now) // whether the heir has it, is asked at once
+	}
+	h.needed = m.facts.Position
+	if h.heir != "" && l.peers[h.heir].answer.Position.Holds(h.needed) && m.renewed(h.heir) {
+		m.stopForHandOver()
 	}
 }
 

@@ -15,10 +15,12 @@ type leaderState struct {
 	nextRound Time
 	until     Time // claiming: give up; leading: be primary by then
 	promoted  bool
-	higher    uint64 // an epoch at which a member is promised to another, not below this one's; zero when none
-	checked   string // the Lease version of the aim that was read for
-	change    change
-	mark      mark
+	// attachable: the others were told at the election that they may stream from this member while it is promoted.
+	attachable bool
+	higher     uint64 // an epoch at which a member is promised to another, not below this one's; zero when none
+	checked    string // the Lease version of the aim that was read for
+	change     change
+	mark       mark
 
 	hand       handOver
 	handUntil  Time
@@ -100,6 +102,7 @@ func (m *Machine) progressClaiming() {
 		m.cand.tries, m.cand.asideSince = 0, 0
 		m.voter.holdUntil, m.voter.asideUntil = 0, 0
 		m.voter.handed = Position{}
+		l.attachable, l.nextRound = m.attachable(), m.now
 		m.note(EventElected, l.epoch, m.cand.cause)
 	case m.now >= l.until && !m.alone():
 		m.giveUp("no majority of grants", "")
@@ -134,10 +137,17 @@ func (m *Machine) round() {
 	l.nextRound = m.now.Add(pause)
 	for _, to := range m.members() {
 		m.send(to, Request{
-			Kind: KindGrant, Epoch: l.epoch, Leading: l.promoted, Heir: l.hand.heir,
+			Kind: KindGrant, Epoch: l.epoch, Leading: l.promoted, Elected: l.attachable && !l.promoted, Heir: l.hand.heir,
 			Version: l.record.Version,
 		})
 	}
+}
+
+// attachable says that this member has won with a replica that runs, and is being promoted: the others may stream from it what it
+// holds, and go on with its own timeline when that begins.
+func (m *Machine) attachable() bool {
+	won := m.cand.cause == causeFailover || m.cand.cause == causeSwitchover
+	return won && m.facts.Server == ServerReplica
 }
 
 // members returns all others that count, may count, or shall count.

@@ -23,6 +23,8 @@ type Request struct {
 	Epoch    uint64 `json:"epoch"`
 
 	Leading bool     `json:"leading,omitempty"` // grant: the sender runs as primary; stream from it
+	Elected bool     `json:"elected,omitempty"` // grant: the sender has won and is being promoted; a replica that runs may attach to it already
+	Led     uint64   `json:"led,omitempty"`     // prevote, support: the epoch by which the Lease that the sender swaps against names the sender itself as leader; zero when it names another
 	Heir    string   `json:"heir,omitempty"`    // grant: being handed over to; release: who goes first
 	Needed  Position `json:"needed,omitzero"`   // release: what Heir must hold; all that was acknowledged is in it
 	Version uint64   `json:"version,omitempty"` // grant: the Lease record's version that the leader knows

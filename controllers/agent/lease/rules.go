@@ -9,6 +9,7 @@ type rules struct {
 	covers    func(candidate, supporter Position) bool // the candidate has all that the supporter has
 	stopLead  func(f Facts) Time                       // how long before the deadline the stop begins
 	entitled  func(m *Machine) bool                    // a claimant has its fresh majority
+	blind     func(led bool) bool                      // a voter without data supports, and its support counts
 	finalOnly bool                                     // support waits until receiving has ended
 	waitT     bool                                     // a restarted voter waits T
 }
@@ -21,6 +22,7 @@ func safeRules() rules {
 		covers:    func(c, s Position) bool { return c.Holds(s) },
 		stopLead:  func(f Facts) Time { return Time(f.StopBudget) },
 		entitled:  func(m *Machine) bool { return m.deadline() > m.now.Add(min(m.facts.StopBudget, m.cfg.Grant/2)) },
+		blind:     func(led bool) bool { return led },
 		finalOnly: true,
 		waitT:     true,
 	}

@@ -187,6 +187,75 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
+// TestLeaderAndVoterWithoutData: of two voters one has lost its volume, and before it is cloned again the leader's server dies. The
+// leader has every commit, and the other may support it and nobody else.
+func TestLeaderAndVoterWithoutData(t *testing.T) {
+	walk := func(blind func(bool) bool) *world {
+		ru := safeRules()
+		ru.blind = blind
+		w := newWorld(3, 2, ru)
+		w.verbose = true
+		w.run(8 * time.Second)
+		m0, m1 := w.nodes[0], w.nodes[1]
+		if got := w.lease.Record; got.Leader != "m0" || len(got.Voters) != 2 {
+			t.Fatalf("not settled: %+v", got)
+		}
+		m1.loseDisk(true)
+		m0.kill()
+		m0.report()
+		w.run(time.Second)
+		m1.restart()
+		w.run(15 * time.Second)
+		return w
+	}
+	w := walk(safeRules().blind)
+	before := w.counts["acked"]
+	w.run(2 * time.Second)
+	if r := w.lease.Record; r.Leader != "m0" || r.Epoch != 2 || w.counts["acked"] == before || w.violation != "" {
+		t.Errorf("leader %s at epoch %d, %d writes in two seconds, violation %q\n%s", r.Leader, r.Epoch, w.counts["acked"]-before, w.violation, w.tail(60))
+	}
+	if w := walk(func(bool) bool { return false }); w.lease.Record.Epoch != 1 || w.counts["supported without data"] != 0 {
+		t.Errorf("without the rule: epoch %d", w.lease.Record.Epoch)
+	}
+}
+
+// TestVoterWithoutDataSupportsOnlyTheLastLeader: two of three voters have a commit; one loses its volume, the other, which leads,
+// goes away. The third lacks the commit and is not elected; with the rule planted wrong it is.
+func TestVoterWithoutDataSupportsOnlyTheLastLeader(t *testing.T) {
+	walk := func(blind func(bool) bool) *world {
+		ru := safeRules()
+		ru.blind = blind
+		w := newWorld(3, 3, ru)
+		w.verbose = true
+		w.run(8 * time.Second)
+		m0, m1, m2 := w.nodes[0], w.nodes[1], w.nodes[2]
+		if m0.server != ServerPrimary {
+			t.Fatalf("m0 is %s", m0.server)
+		}
+		m2.upstream = "m2" // it receives nothing more
+		m2.serverRun++
+		w.run(2 * time.Second) // m0 and m1 have what is acknowledged
+		m1.loseDisk(true)
+		m0.crash()
+		w.run(time.Second)
+		m1.restart()
+		w.run(10 * time.Second)
+		return w
+	}
+	w := walk(safeRules().blind)
+	if w.violation != "" || w.lease.Record.Leader != "m0" {
+		t.Errorf("leader %s, violation %q\n%s", w.lease.Record.Leader, w.violation, w.tail(40))
+	}
+	w.nodes[0].start()
+	before := w.counts["acked"]
+	if !w.runUntil(20*time.Second, func() bool { return w.counts["acked"] > before+5 }) || w.violation != "" {
+		t.Errorf("after the last leader is back: %d writes, violation %q\n%s", w.counts["acked"]-before, w.violation, w.tail(60))
+	}
+	if w := walk(func(bool) bool { return true }); w.violation == "" {
+		t.Errorf("a voter without data that supports anybody was not noticed\n%s", w.tail(60))
+	}
+}
+
 func TestLostRecordWithoutLeaderStaysLost(t *testing.T) {
 	w := settled(t, 3)
 	w.nodes[0].crash()

@@ -12,7 +12,7 @@ func (n *node) promote(d Decision) {
 	w := n.w
 	n.serverRun++
 	n.server, n.timeline = ServerPrimary, d.Timeline
-	n.hasData = true
+	n.hasData, n.discard = true, false // the wish was about following another; a server that was started for it forgets it
 	n.flushed = map[string]int{}
 	n.log = append(slices.Clone(n.log), entry{d.Timeline, 0})
 	w.logf("%s promoted at epoch %d timeline %d with %d entries", n.name, d.Epoch, d.Timeline, len(n.log))
@@ -96,13 +96,28 @@ func (n *node) stream() {
 				return
 			}
 			linked := !w.cut[[2]string{from, n.name}] && !w.cut[[2]string{n.name, from}]
-			if linked && up.up && up.server == ServerPrimary && w.rnd.Float64() >= w.loss {
-				n.receive(up)
+			if linked && up.up && w.rnd.Float64() >= w.loss {
+				switch {
+				case up.server == ServerPrimary:
+					n.receive(up)
+				case up.server == ServerReplica && n.precedes(up):
+					w.counts["attached before the promotion"]++
+					n.receive(up) // of a standby, as far as it has got; what forked waits for the promotion
+				}
 			}
 			pull()
 		})
 	}
 	pull()
+}
+
+// precedes says that this member's log is a part of the other's, which is what a replica makes sure of before it attaches to a
+// standby that is being promoted.
+func (n *node) precedes(up *node) bool {
+	if !n.hasData || len(n.log) > len(up.log) {
+		return false
+	}
+	return slices.Equal(n.log, up.log[:len(n.log)])
 }
 
 func (n *node) receive(up *node) {
@@ -129,7 +144,7 @@ func (n *node) receive(up *node) {
 	at, session := len(n.log), up.serverRun
 	me := n.name
 	w.carry(me, up.name, func() {
-		if up.up && up.serverRun == session {
+		if up.up && up.serverRun == session && up.server == ServerPrimary {
 			up.flushed[me] = max(up.flushed[me], at)
 			up.settle()
 		}

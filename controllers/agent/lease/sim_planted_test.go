@@ -36,6 +36,9 @@ func TestSimulationFindsPlantedBugs(t *testing.T) {
 		"a voter answers with its position while it still receives": {850, func(r *rules) {
 			r.finalOnly = false
 		}},
+		"a voter without data supports anybody": {600, func(r *rules) {
+			r.blind = func(bool) bool { return true }
+		}},
 		"a restarted voter does not wait": {65, func(r *rules) { r.waitT = false }},
 	}
 	for name, test := range tests {

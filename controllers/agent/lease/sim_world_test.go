@@ -167,6 +167,9 @@ func (w *world) request(from *node, to string, r Request) {
 			peer.token++
 			token := peer.token
 			peer.replies[token] = func(a Answer) {
+				if r.Kind == KindSupport && a.OK && !a.HasData {
+					w.counts["supported without data"]++
+				}
 				w.carry(to, from.name, func() {
 					from.arrive(func() {
 						// A client would not see an answer to an earlier run; the

@@ -35,6 +35,7 @@ type epochOf struct {
 type leaderSeen struct {
 	epochOf
 	leading bool
+	seq     uint64 // of the newest request: an older one that comes late does not take leading back
 	version uint64
 	at      Time
 }
@@ -62,7 +63,7 @@ func (m *Machine) receive(in Received) {
 	case KindGrant:
 		m.onGrant(in)
 	case KindPreVote:
-		m.answer(in, m.wouldSupport(r.From))
+		m.answer(in, m.wouldSupport(r))
 	case KindSupport:
 		m.onSupport(in)
 	case KindRelease:
@@ -159,7 +160,7 @@ func (m *Machine) onGrant(in Received) {
 		return
 	}
 	v.bound, v.boundUntil, v.holdUntil = r.From, m.now.Add(m.cfg.Grant), 0
-	v.leader = leaderSeen{epochOf{r.Epoch, r.From}, r.Leading, r.Version, m.now}
+	v.leader = m.leaderNow(r)
 	v.handed = Position{}
 	m.cand.tries, m.cand.asideSince = 0, 0
 	m.line = Line{Seen: m.now}
@@ -168,6 +169,20 @@ func (m *Machine) onGrant(in Received) {
 	}
 	m.store.heir = r.Heir == m.cfg.Self
 	m.answer(in, "")
+}
+
+// leaderNow is what a request for a grant tells of its sender. A replica that runs may attach as soon as the sender has won: it
+// receives from whom it is promised to, and no further than that member's log goes.
+func (m *Machine) leaderNow(r Request) leaderSeen {
+	old := m.voter.leader
+	now := leaderSeen{
+		epochOf: epochOf{r.Epoch, r.From}, version: r.Version, at: m.now, seq: r.Seq,
+		leading: r.Leading || r.Elected && m.hasFacts && m.facts.HasData && !m.facts.Discard && m.facts.Server == ServerReplica,
+	}
+	if old.epochOf == now.epochOf && old.leading && (r.Elected || r.Seq < old.seq) {
+		now.leading, now.seq = true, max(r.Seq, old.seq)
+	}
+	return now
 }
 
 // busyStanding says whether this member runs for an epoch of its own.
@@ -179,7 +194,7 @@ func (m *Machine) onSupport(in Received) {
 	r, v := in.Request, &m.voter
 	why := m.promised(r.Epoch, r.From)
 	if why == "" {
-		why = m.wouldSupport(r.From)
+		why = m.wouldSupport(r)
 	}
 	if why != "" {
 		m.answer(in, why)
@@ -204,23 +219,37 @@ func (m *Machine) onSupport(in Received) {
 // its clients' last commit ended: its shutdown record behind that is nobody's loss.
 func (m *Machine) answerFinal(in Received) {
 	at := m.facts.Position
-	if h := m.voter.handed; h.Known && at.Holds(h) {
+	if h := m.voter.handed; h.Known && (!at.Known || at.Holds(h)) {
 		at = h
 	}
 	m.answer(in, "")
 	r := m.out[len(m.out)-1].(Reply)
+	if !r.Answer.HasData {
+		at = Position{}
+	}
 	r.Answer.Position = at
 	m.out[len(m.out)-1] = r
 }
 
 // wouldSupport says why this voter would not support another member now.
-func (m *Machine) wouldSupport(candidate string) string {
-	if !m.facts.HasData {
+func (m *Machine) wouldSupport(r Request) string {
+	if !m.facts.HasData && !m.rules.blind(m.led(r)) {
 		// A voter that lost its data may have held the only other copy of a
-		// commit; its word about positions is worth nothing.
+		// commit; its word about positions is worth nothing. But whom the Lease
+		// names has every commit itself: it needs the promise alone.
 		return "holds no data"
 	}
-	return m.freeFor(candidate)
+	return m.freeFor(r.From)
+}
+
+// led says whether nothing that this member knows speaks against the candidate's word that the Lease names it as the last leader. The
+// proof is the candidate's swap, which only lands on the record that it read.
+func (m *Machine) led(r Request) bool {
+	s := m.store.seen
+	if s.HasRecord && s.Record.Epoch == r.Led && s.Record.Leader != r.From {
+		return false
+	}
+	return r.Led > 0 && r.Led >= m.voter.promise.Lease && r.Led < r.Epoch
 }
 
 // freeFor says why this voter is not free to support the candidate.
@@ -256,8 +285,11 @@ func (m *Machine) final() bool {
 	if !m.rules.finalOnly {
 		return f.Position.Known
 	}
+	// Of a server that was stopped in good order the end need not be looked up: its log reaches as far as what was handed over.
+	// A voter without data has none to tell, and only promises.
+	known := f.Position.Known || f.Server == ServerStopped && m.voter.handed.Known || !f.HasData
 	return m.hasFacts && m.decided.Upstream == "" && m.upstream() == "" && f.Obeys >= m.off &&
-		!f.Receiving && (f.Server == ServerStopped || f.Server == ServerReplica) && f.Position.Known
+		!f.Receiving && (f.Server == ServerStopped || f.Server == ServerReplica) && known
 }
 
 func (m *Machine) onRelease(r Request) {

@@ -24,11 +24,10 @@ func (d *Driver) Become(ctx context.Context, r engine.Role) error {
 		d.epoch, d.role = r.Epoch, r
 		return nil
 	}
-	c, err := d.admin(ctx)
+	c, err := d.session(ctx)
 	if err != nil {
 		return err
 	}
-	defer closeConn(c)
 	replica, err := one[bool](ctx, c, "SELECT pg_is_in_recovery()")
 	if err != nil {
 		return fmt.Errorf("ask the server for its role: %w", err)
@@ -40,6 +39,9 @@ func (d *Driver) Become(ctx context.Context, r engine.Role) error {
 		return err
 	}
 	d.epoch = r.Epoch
+	if r.Kind == engine.Replica && r.Upstream == "" {
+		d.turned = time.Now()
+	}
 	refusal, err := d.converge(ctx, c, r)
 	if err != nil {
 		return err
@@ -50,7 +52,10 @@ func (d *Driver) Become(ctx context.Context, r engine.Role) error {
 	if err := silence(ctx, c, r); err != nil {
 		return errors.Join(err, refusal)
 	}
-	return incomplete(dropSlots(ctx, c, r), refusal)
+	if r.Upstream == "" {
+		return incomplete(refusal) // others wait for this: slots have time
+	}
+	return incomplete(spareSlots(ctx, c, r), refusal)
 }
 
 // incomplete says what is missing of a role that is in force.
@@ -69,6 +74,7 @@ func (d *Driver) converge(ctx context.Context, c *pgx.Conn, r engine.Role) (refu
 	}
 	d.state.Lock()
 	d.syncWanted, d.upstream = 0, r.Upstream
+	d.turning = r.Kind == engine.Replica && r.Upstream == ""
 	if r.Kind == engine.Primary {
 		d.syncWanted = r.SyncCount
 	}
@@ -129,7 +135,21 @@ func (d *Driver) load(ctx context.Context, c *pgx.Conn, r engine.Role) (fault st
 		return fault, err
 	}
 	d.dirty = false
+	if d.good != nil && maps.Equal(d.good, r.Files) {
+		// The server took these files before. What differs is the member's own part, and that is quicker to look at than all.
+		if ok, err := d.inForce(ctx, c, r); err != nil || ok {
+			return "", err
+		}
+	}
 	return checkConfig(ctx, c)
+}
+
+// inForce says whether what the Lease says of this member is what the server goes by.
+func (d *Driver) inForce(ctx context.Context, c *pgx.Conn, r engine.Role) (bool, error) {
+	m := d.memberSettings(r)
+	ok, err := one[bool](ctx, c, "SELECT current_setting('primary_conninfo') = $1 AND current_setting('primary_slot_name') = $2 AND current_setting('synchronous_standby_names') = $3",
+		m.conninfo, m.slot, m.synchronous)
+	return ok, wrap("check the configuration", err)
 }
 
 // silence waits until a replica of nobody receives nothing more: its position is final then, and it may support another leader.
@@ -139,7 +159,7 @@ func silence(ctx context.Context, c *pgx.Conn, r engine.Role) error {
 	}
 	ctx, done := context.WithTimeout(ctx, 5*time.Second)
 	defer done()
-	for quiet := 0; quiet < 2; {
+	for quiet := 0; ; {
 		may, err := one[bool](ctx, c, "SELECT "+mayReceive)
 		if err != nil {
 			return fmt.Errorf("end receiving: %w", err)
@@ -148,12 +168,14 @@ func silence(ctx context.Context, c *pgx.Conn, r engine.Role) error {
 		if may {
 			quiet = 0
 		}
+		if quiet == 2 {
+			return nil
+		}
 		// Twice, with a pause: the server may just be starting a receiver on what it read before.
 		if err := pause(ctx, 5*time.Millisecond); err != nil {
 			return fmt.Errorf("end receiving: it goes on: %w", err)
 		}
 	}
-	return nil
 }
 
 // patience with a server that does not read its files, before the files are asked why: of files with an unknown name in them it
@@ -201,14 +223,19 @@ func checkConfig(ctx context.Context, c *pgx.Conn) (string, error) {
 	return fault, wrap("check the configuration", err)
 }
 
-// lead makes a primary. Slots come first: from promotion on, each replica's log is kept. But nothing that can be mended later
-// keeps it from leading.
+// lead makes a primary. Slots come first: a replica that attaches finds its own, and from then on its log is kept. But nothing that
+// can be mended later keeps it from leading.
 func (d *Driver) lead(ctx context.Context, c *pgx.Conn, r engine.Role, replica bool, refusal error) error {
-	slots := d.keepSlots(ctx, c, r)
+	var slots error
 	if replica {
+		slots = spareSlots(ctx, c, r) // mostly there already
 		if err := d.promote(ctx, c, r); err != nil {
 			return errors.Join(err, slots, refusal)
 		}
+		d.promoted = time.Now()
+		d.afterPromotion(r)
+	} else if time.Since(d.promoted) > settleTime {
+		slots = d.keepSlots(ctx, c, r)
 	}
 	if err := d.keepAccounts(ctx, c, r); err != nil {
 		return incomplete(err, slots, refusal)

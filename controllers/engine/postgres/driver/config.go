@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -73,21 +74,37 @@ func quietHBA() string {
 		"host all all all reject\n"
 }
 
-// memberConf is what the role says of this member. A primary keeps no upstream.
-func (d *Driver) memberConf(r engine.Role, quiet bool) string {
-	var conninfo, slot, synchronous string
+// memberSettings are the settings that follow from the Lease.
+type memberSettings struct{ conninfo, slot, synchronous string }
+
+func (d *Driver) memberSettings(r engine.Role) memberSettings {
+	var m memberSettings
 	if r.Kind == engine.Replica && r.Upstream != "" {
-		conninfo = d.conninfo(r.Upstream, upstreamApplication(r), "")
-		slot = postgres.SlotName(r.Member)
+		m.conninfo = d.conninfo(r.Upstream, upstreamApplication(r), "")
+		m.slot = postgres.SlotName(r.Member)
 	}
 	if r.Kind == engine.Primary {
-		synchronous = synchronousNames(r)
+		m.synchronous = synchronousNames(r)
 	}
+	return m
+}
+
+// turnTime is for how long after a change of hands new segments of the log are not filled with zeros first. The new timeline begins
+// with a new one on every member, and the first commit waits until it is on disk; sixteen megabytes of zeros would be most of that.
+// Later they are worth it: commits into a file that has its blocks are quicker. The next look at the role after it turns it back.
+const turnTime = 20 * time.Second
+
+// memberConf is what the role says of this member. A primary keeps no upstream.
+func (d *Driver) memberConf(r engine.Role, quiet bool) string {
+	m := d.memberSettings(r)
 	var b strings.Builder
 	b.WriteString("# Written by Plimsoll from the Lease.\n")
-	fmt.Fprintf(&b, "primary_conninfo = %s\n", literal(conninfo))
-	fmt.Fprintf(&b, "primary_slot_name = %s\n", literal(slot))
-	fmt.Fprintf(&b, "synchronous_standby_names = %s\n", literal(synchronous))
+	fmt.Fprintf(&b, "primary_conninfo = %s\n", literal(m.conninfo))
+	fmt.Fprintf(&b, "primary_slot_name = %s\n", literal(m.slot))
+	fmt.Fprintf(&b, "synchronous_standby_names = %s\n", literal(m.synchronous))
+	if time.Since(d.turned) < turnTime {
+		b.WriteString("wal_init_zero = 'off'\n")
+	}
 	if quiet {
 		b.WriteString("default_transaction_read_only = 'on'\n")
 	}

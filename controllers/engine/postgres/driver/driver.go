@@ -56,6 +56,9 @@ type Driver struct {
 	good, refused map[string]string // files that the server took and did not take last
 	dirty         bool              // a file was written that the server may not have read
 	quiet         bool              // Quiesce holds
+	promoted      time.Time
+	turned        time.Time // when this member last had nobody to follow: a change of hands is under way, or was just now
+	kept          *pgx.Conn // for the next Become or Quiesce: a new session is a new process, and clients wait for it
 
 	// state guards what Report reads beside them.
 	state       sync.Mutex
@@ -66,6 +69,7 @@ type Driver struct {
 	configFault string
 	syncWanted  int
 	streamed    bool
+	turning     bool // hands are changing: others wait for a report, and for nothing in it that may wait
 
 	// reporting guards what Report keeps from one time to the next.
 	reporting  sync.Mutex
@@ -137,6 +141,7 @@ func (d *Driver) Close() {
 	d.reporting.Unlock()
 	d.work.Lock()
 	defer d.work.Unlock()
+	d.forgetSession()
 	if d.lock != nil {
 		_ = d.lock.Close()
 		d.lock = nil

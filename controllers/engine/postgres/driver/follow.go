@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -20,7 +21,7 @@ func (d *Driver) mayFollow(ctx context.Context, c *pgx.Conn, r engine.Role) erro
 	if err != nil {
 		return err
 	}
-	from, err := d.ask(ctx, r.Upstream)
+	from, err := d.askLeader(ctx, r.Upstream, here)
 	if err != nil {
 		return fmt.Errorf("compare with %s before following it: %w", r.Upstream, err)
 	}
@@ -36,6 +37,32 @@ func (d *Driver) mayFollow(ctx context.Context, c *pgx.Conn, r engine.Role) erro
 	}
 	reason, text := d.history.ReplicationProblem("", "")
 	return &Problem{Reason: reason, Message: text}
+}
+
+// patienceWithPromotion bounds the wait for an upstream that has won and is not promoted yet; the next try goes on with it.
+const patienceWithPromotion = 5 * time.Second
+
+// askLeader asks a leader where it is, and waits where it is being promoted, unless this member may attach to it at once: a replica
+// whose log is a part of the standby's, and a standby that has replayed all that it has. Its timeline then begins where its log
+// ends, and nothing that this replica ever tells to have received lies behind that. (A record that the standby holds but a part of
+// is overwritten by its promotion; a replica that had told of that part would be counted for commits that it does not have.)
+func (d *Driver) askLeader(ctx context.Context, host string, here place) (source, error) {
+	ctx, done := context.WithTimeout(ctx, patienceWithPromotion)
+	defer done()
+	up, err := d.dial(ctx, host)
+	if err != nil {
+		return source{}, err
+	}
+	defer up.close()
+	for {
+		from, err := up.source(ctx)
+		if err != nil || !from.standby || from.settled && relate(here, from) == follows {
+			return from, err
+		}
+		if err := pause(ctx, 10*time.Millisecond); err != nil {
+			return source{}, fmt.Errorf("it is not promoted yet: %w", err)
+		}
+	}
 }
 
 // runningPlace of a replica.

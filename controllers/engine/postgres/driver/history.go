@@ -82,6 +82,10 @@ type source struct {
 	history []fork
 	oldest  uint64 // number of the oldest segment that it has; 0 if unknown
 	segment lsn    // size of a segment
+	// standby: it has not been promoted yet, or has only just been. That it precedes such a one is all that can be said.
+	standby bool
+	// settled: a standby that receives nothing and has replayed all that it has, so that its own timeline will begin at its end.
+	settled bool
 }
 
 // relation of a member's data to its upstream's.

@@ -69,6 +69,7 @@ func (d *Driver) Prepare(ctx context.Context, r engine.Role) error {
 		return fmt.Errorf("prepare for epoch %d: epoch %d was obeyed already", r.Epoch, d.epoch)
 	}
 	defer d.setPhase("")
+	d.forgetSession() // of a server that is gone
 	if err := d.ready(r); err != nil {
 		return err
 	}
@@ -170,6 +171,9 @@ func (d *Driver) planReplica(ctx context.Context, r engine.Role) (Step, source, 
 		return StepNone, source{}, err
 	}
 	kin := relate(here, from)
+	if kin != follows && from.standby {
+		return StepNone, source{}, fmt.Errorf("compare with %s: it is being promoted, and where its timeline begins is not known yet", r.Upstream)
+	}
 	d.log.Info("compared with the upstream", "upstream", r.Upstream, "timeline", here.timeline, "end", here.end.String(), "upstreamTimeline", from.timeline, "upstreamEnd", from.end.String(), "relation", int(kin))
 	switch kin {
 	case follows:
@@ -185,6 +189,9 @@ func (d *Driver) planReplica(ctx context.Context, r engine.Role) (Step, source, 
 
 // planDamaged copies anew, unless the data is another database's: that is never overwritten.
 func (d *Driver) planDamaged(ctx context.Context, r engine.Role, from source) (Step, source, error) {
+	if from.standby {
+		return StepNone, source{}, fmt.Errorf("copy %s anew: it is being promoted", r.Upstream)
+	}
 	c, err := d.readControl(ctx)
 	if err != nil {
 		return StepNone, from, err

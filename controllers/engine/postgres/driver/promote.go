@@ -36,7 +36,6 @@ func (d *Driver) promote(ctx context.Context, c *pgx.Conn, r engine.Role) error 
 			return fmt.Errorf("promote: the server is still in recovery: %w", err)
 		}
 	}
-	d.checkpointSoon()
 	timeline, err := one[int64](ctx, c, primaryTimeline)
 	if err != nil {
 		return fmt.Errorf("promote: %w", err)
@@ -90,20 +89,58 @@ func (d *Driver) reserve(ctx context.Context, c *pgx.Conn, want uint64) error {
 	return nil
 }
 
-// checkpointSoon makes the first checkpoint of a new timeline at once, beside everything else: until then an old primary cannot
-// rewind to this one, and a crash repeats all since the last restart point.
-func (d *Driver) checkpointSoon() {
+// settleTime is what the replicas get to attach to a new primary before it does what loads its disk.
+const settleTime = time.Second
+
+// afterPromotion does what has a moment's time and must not wait for the next look. The first checkpoint of a new timeline: until
+// then an old primary cannot rewind to this one, and a crash repeats all since the last restart point. And slots that keep the log of
+// those replicas, too, that have not attached.
+func (d *Driver) afterPromotion(r engine.Role) {
 	d.background.Go(func() {
 		ctx, done := context.WithTimeout(d.alive, 10*time.Minute)
 		defer done()
-		if err := d.Checkpoint(ctx); err != nil && d.alive.Err() == nil {
-			d.log.Warn("checkpoint after promotion failed", "error", err.Error())
+		if pause(ctx, settleTime) != nil {
+			return
+		}
+		err := errors.Join(d.reserveSlots(ctx, r), d.checkpoint(ctx))
+		if err != nil && d.alive.Err() == nil {
+			d.log.Warn("not all is done after the promotion", "error", err.Error())
 		}
 	})
 }
 
-// Checkpoint writes out what is dirty, so that a stop soon after is quick. Call it before Quiesce: it may take minutes.
+// reserveSlots of a primary that still leads.
+func (d *Driver) reserveSlots(ctx context.Context, r engine.Role) error {
+	d.work.Lock()
+	defer d.work.Unlock()
+	if d.role.Kind != engine.Primary || d.epoch != r.Epoch || d.quiet {
+		return nil
+	}
+	ctx, done := context.WithTimeout(ctx, 10*time.Second)
+	defer done()
+	c, err := d.session(ctx)
+	if err != nil {
+		return err
+	}
+	return d.keepSlots(ctx, c, d.role)
+}
+
+// Checkpoint writes out what is dirty, so that a stop soon after is quick. Call it before Quiesce: it may take minutes. What was
+// written while a long one went on would be left to the stop, so another follows, which is shorter.
 func (d *Driver) Checkpoint(ctx context.Context) error {
+	for range maxCheckpoints {
+		begin := time.Now()
+		if err := d.checkpoint(ctx); err != nil {
+			return err
+		}
+		if time.Since(begin) < longCheckpoint {
+			break
+		}
+	}
+	return nil
+}
+
+func (d *Driver) checkpoint(ctx context.Context) error {
 	c, err := d.admin(ctx)
 	if err != nil {
 		return fmt.Errorf("checkpoint: %w", err)
@@ -117,3 +154,8 @@ func (d *Driver) Checkpoint(ctx context.Context) error {
 	}
 	return nil
 }
+
+const (
+	longCheckpoint = time.Second
+	maxCheckpoints = 3
+)

@@ -23,12 +23,14 @@ func (d *Driver) Quiesce(ctx context.Context) (engine.Position, error) {
 	if d.role.Kind != engine.Primary {
 		return engine.Position{}, errors.New("quiesce: this member was not told to be primary")
 	}
-	c, err := d.admin(ctx)
+	c, err := d.session(ctx)
 	if err != nil {
 		return engine.Position{}, fmt.Errorf("quiesce: %w", err)
 	}
-	defer closeConn(c)
 	d.quiet = true
+	d.state.Lock()
+	d.turning = true
+	d.state.Unlock()
 	if _, err := d.install(d.role, true); err != nil {
 		return engine.Position{}, fmt.Errorf("quiesce: %w", err)
 	}

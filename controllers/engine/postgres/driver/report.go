@@ -133,9 +133,12 @@ func (d *Driver) askServer(ctx context.Context, c *pgx.Conn, r *engine.Report) e
 	return d.askPrimary(ctx, c, r)
 }
 
-// settings are asked for again when the server has read its files again, and at no other time.
+// settings are asked for again when the server has read its files again, and at no other time: nor while hands change.
 func (d *Driver) settings(ctx context.Context, c *pgx.Conn, r *engine.Report, loaded time.Time) error {
-	if !d.settingsAt.Equal(loaded) {
+	d.state.Lock()
+	later := d.turning && d.runs != nil
+	d.state.Unlock()
+	if !later && !d.settingsAt.Equal(loaded) {
 		if err := d.askSettings(ctx, c); err != nil {
 			return fmt.Errorf("ask the server for its settings: %w", err)
 		}

@@ -16,6 +16,7 @@ type slot struct {
 	name   string
 	active bool
 	lost   bool
+	spare  bool // keeps no log
 }
 
 // ours are the slots that are named like members of this Database; a user's own are left alone.
@@ -24,14 +25,14 @@ func ours(ctx context.Context, c *pgx.Conn, member string) ([]slot, error) {
 	if i := strings.LastIndex(member, "-"); i > 0 {
 		prefix = member[:i]
 	}
-	rows, err := c.Query(ctx, `SELECT slot_name::text, active, coalesce(wal_status, '') = 'lost' FROM pg_replication_slots
+	rows, err := c.Query(ctx, `SELECT slot_name::text, active, coalesce(wal_status, '') = 'lost', restart_lsn IS NULL FROM pg_replication_slots
 		WHERE slot_type = 'physical' AND NOT temporary AND slot_name ~ $1`, "^"+postgres.SlotName(prefix)+"_[0-9]+$")
 	if err != nil {
 		return nil, fmt.Errorf("list slots: %w", err)
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (slot, error) {
 		var s slot
-		err := row.Scan(&s.name, &s.active, &s.lost)
+		err := row.Scan(&s.name, &s.active, &s.lost, &s.spare)
 		return s, err
 	})
 	if err != nil {
@@ -54,7 +55,7 @@ func (d *Driver) keepSlots(ctx context.Context, c *pgx.Conn, r engine.Role) erro
 		}
 	}
 	for _, s := range have {
-		if wanted[s.name] && !s.lost {
+		if wanted[s.name] && !s.lost && !s.spare {
 			delete(wanted, s.name)
 			continue
 		}
@@ -76,18 +77,33 @@ func (d *Driver) keepSlots(ctx context.Context, c *pgx.Conn, r engine.Role) erro
 	return nil
 }
 
-// dropSlots of a replica: those that it kept while it led hold back its log for nobody.
-func dropSlots(ctx context.Context, c *pgx.Conn, r engine.Role) error {
+// spareSlots gives a replica a slot for each peer that keeps no log: to make them takes some twenty writes to disk, and clients
+// would wait for that if it were done while the replica is promoted. Those that it kept while it led hold back its log for nobody, and
+// are made anew.
+func spareSlots(ctx context.Context, c *pgx.Conn, r engine.Role) error {
 	have, err := ours(ctx, c, r.Member)
 	if err != nil {
 		return err
 	}
+	wanted := map[string]bool{}
+	for _, peer := range r.Peers {
+		if peer != r.Member {
+			wanted[postgres.SlotName(peer)] = true
+		}
+	}
 	for _, s := range have {
-		if s.active {
+		useful := wanted[s.name] && !s.lost && (s.spare || r.Kind == engine.Primary)
+		if s.active || useful {
+			delete(wanted, s.name)
 			continue
 		}
 		if err := dropSlot(ctx, c, s.name); err != nil {
 			return err
+		}
+	}
+	for _, name := range sortedKeys(wanted) {
+		if _, err := c.Exec(ctx, "SELECT pg_create_physical_replication_slot($1, false)", name); err != nil && state(err) != duplicateObject {
+			return fmt.Errorf("create slot %s: %w", name, err)
 		}
 	}
 	return nil

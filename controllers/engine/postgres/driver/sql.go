@@ -52,6 +52,33 @@ func (d *Driver) admin(ctx context.Context) (*pgx.Conn, error) {
 	return d.connect(ctx, postgres.Superuser, postgres.SystemDatabase)
 }
 
+// session is the one that is kept, if it still works, or a new one. The question also has it read what the server was told to read
+// before, so that a reload that comes next is told from an earlier one.
+func (d *Driver) session(ctx context.Context) (*pgx.Conn, error) {
+	if d.kept != nil {
+		asking, done := context.WithTimeout(ctx, time.Second)
+		err := d.kept.Ping(asking)
+		done()
+		if err == nil {
+			return d.kept, nil
+		}
+		d.forgetSession()
+	}
+	c, err := d.admin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.kept = c
+	return c, nil
+}
+
+func (d *Driver) forgetSession() {
+	if d.kept != nil {
+		closeConn(d.kept)
+		d.kept = nil
+	}
+}
+
 func closeConn(c *pgx.Conn) {
 	ctx, done := context.WithTimeout(context.Background(), time.Second)
 	defer done()

@@ -61,8 +61,13 @@ func (u *upstream) row(ctx context.Context, sql string) ([][]byte, error) {
 
 // source asks the upstream where it is.
 func (u *upstream) source(ctx context.Context) (source, error) {
-	row, err := u.row(ctx, "IDENTIFY_SYSTEM")
+	// Before all else: one that is promoted meanwhile is then still taken for a standby, of which less is believed.
+	row, err := u.row(ctx, "SELECT pg_catalog.pg_is_in_recovery(), NOT "+mayReceive+" AND pg_catalog.pg_last_wal_replay_lsn() >= coalesce(pg_catalog.pg_last_wal_receive_lsn(), '0/0')")
 	if err != nil {
+		return source{}, err
+	}
+	standby, settled := string(row[0]) == "t", string(row[1]) == "t"
+	if row, err = u.row(ctx, "IDENTIFY_SYSTEM"); err != nil {
 		return source{}, err
 	}
 	timeline, err := strconv.ParseUint(string(row[1]), 10, 32)
@@ -73,7 +78,7 @@ func (u *upstream) source(ctx context.Context) (source, error) {
 	if err != nil {
 		return source{}, fmt.Errorf("ask the upstream: %w", err)
 	}
-	s := source{place: place{system: string(row[0]), timeline: uint32(timeline), end: end}}
+	s := source{place: place{system: string(row[0]), timeline: uint32(timeline), end: end}, standby: standby, settled: settled}
 	if timeline > 1 {
 		row, err := u.row(ctx, fmt.Sprintf("TIMELINE_HISTORY %d", timeline))
 		if err != nil {
@@ -121,7 +126,7 @@ func (u *upstream) ensureSlot(ctx context.Context, slot string) error {
 	}
 	switch {
 	case row[0] == nil:
-	case string(row[0]) == "lost":
+	case string(row[0]) == "lost", len(row[0]) == 0: // or a spare one, which keeps nothing yet
 		if _, err := u.row(ctx, "SELECT pg_catalog.pg_drop_replication_slot('"+slot+"')"); err != nil {
 			return err
 		}
