@@ -64,6 +64,8 @@ type Driver struct {
 	state       sync.Mutex
 	phase       string
 	offline     *lookup
+	readBy      string // startup process that has read the server's own log to its end
+	replaying   string // startup process that had not, when offline was looked up
 	upstream    string
 	applied     string
 	configFault string

@@ -62,7 +62,7 @@ func (u *upstream) row(ctx context.Context, sql string) ([][]byte, error) {
 // source asks the upstream where it is.
 func (u *upstream) source(ctx context.Context) (source, error) {
 	// Before all else: one that is promoted meanwhile is then still taken for a standby, of which less is believed.
-	row, err := u.row(ctx, "SELECT pg_catalog.pg_is_in_recovery(), NOT "+mayReceive+" AND pg_catalog.pg_last_wal_replay_lsn() >= coalesce(pg_catalog.pg_last_wal_receive_lsn(), '0/0')")
+	row, err := u.row(ctx, "SELECT pg_catalog.pg_is_in_recovery(), NOT "+mayReceive+" AND "+ownLogRead+" AND pg_catalog.pg_last_wal_replay_lsn() >= coalesce(pg_catalog.pg_last_wal_receive_lsn(), '0/0')")
 	if err != nil {
 		return source{}, err
 	}
