@@ -89,6 +89,9 @@ func (d *Driver) Prepare(ctx context.Context, r engine.Role) error {
 	if err != nil {
 		return err
 	}
+	if err := d.dropPlaceholders(ctx); err != nil {
+		return err
+	}
 	if err := d.mark(ctx, r); err != nil {
 		return err
 	}
