@@ -238,8 +238,10 @@ func addDatabases(mgr ctrl.Manager, o options, around database.Surroundings) (*d
 	if err != nil {
 		return nil, err
 	}
+	lives := certificate.DefaultPolicy()
+	lives.QuickOverlap = o.rotationTrust
 	vault := database.NewVault(mgr.GetAPIReader())
-	dialer := database.NewDialer(vault, certificate.DefaultPolicy(), time.Now)
+	dialer := database.NewDialer(vault, lives, time.Now)
 	reports := database.NewReports(dialer, mgr.GetLogger().WithName("reports"))
 	counted, err := database.NewMetrics(metrics.Registry, reports)
 	if err != nil {
@@ -248,7 +250,7 @@ func addDatabases(mgr ctrl.Manager, o options, around database.Surroundings) (*d
 	health := database.NewHealth(mgr.GetClient(), time.Now)
 	r := database.New(database.Options{
 		Read: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: writer, Agents: dialer, Vault: vault, Reports: reports, Metrics: counted,
-		Health: health, Events: mgr.GetEventRecorder("plimsoll-manager"), Now: time.Now, Policy: certificate.DefaultPolicy(), Surroundings: around,
+		Health: health, Events: mgr.GetEventRecorder("plimsoll-manager"), Now: time.Now, Policy: lives, Surroundings: around,
 	})
 	return dialer, errors.Join(
 		r.SetupWithManager(mgr, o.concurrent),

@@ -63,7 +63,7 @@ func TestManagerWithItsOwnRights(t *testing.T) {
 
 	probes := freeAddress(t)
 	o := options{
-		agentImage: "registry.test/plimsoll:v1", operatorNamespace: "plimsoll-system", concurrent: 2, logLevel: "info",
+		agentImage: "registry.test/plimsoll:v1", operatorNamespace: "plimsoll-system", concurrent: 2, rotationTrust: 10 * time.Minute, logLevel: "info",
 		elect: true, electionID: "plimsoll-manager", leaseDuration: 15 * time.Second, renewDeadline: 10 * time.Second, retryEvery: 2 * time.Second,
 		metricsAddress: "0", probeAddress: probes, webhookSelfManaging: "false",
 	}
@@ -191,6 +191,7 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 		"":                                 "--agent-image is empty",
 		"--agent-image=x --log-level=loud": `--log-level is "loud"`,
 		"--agent-image=x --max-concurrent-reconciles=0":    "--max-concurrent-reconciles is 0",
+		"--agent-image=x --rotation-trust=1s":              "--rotation-trust is 1s: give 10s to 168h0m0s",
 		"--agent-image=x --leader-elect-lease-duration=5s": "leader election: the lease duration 5s",
 		"--agent-image=x --webhook-self-managed=sometimes": "--webhook-self-managed is",
 	} {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/certificate"
 )
 
 // options are the flags of the manager.
@@ -16,6 +18,7 @@ type options struct {
 	operatorNamespace         string
 	namespaces                []string
 	concurrent                int
+	rotationTrust             time.Duration
 	logLevel                  string
 
 	elect                                    bool
@@ -60,6 +63,8 @@ func managerCommand() *cobra.Command {
 	f.StringVar(&o.operatorNamespace, "operator-namespace", first(os.Getenv("POD_NAMESPACE"), "plimsoll-system"), "the namespace that the operator runs in")
 	f.StringSliceVar(&o.namespaces, "namespace", nil, "look after these namespaces only; all by default")
 	f.IntVar(&o.concurrent, "max-concurrent-reconciles", 10, "how many Databases are worked on at a time")
+	f.DurationVar(&o.rotationTrust, "rotation-trust", certificate.DefaultPolicy().QuickOverlap,
+		"how long a new authority is trusted before it signs when a person asks for new certificates: the time for clients to read ca.crt again")
 	f.StringVar(&o.logLevel, "log-level", "info", "info, or debug for everything")
 
 	f.BoolVar(&o.elect, "leader-elect", true, "let only one of several replicas act")
@@ -98,6 +103,12 @@ func first(values ...string) string {
 	return ""
 }
 
+// A new authority that signs at once would be known to nobody, and one that waits for days is what a rotation without a request is.
+const (
+	minRotationTrust = 10 * time.Second
+	maxRotationTrust = 7 * 24 * time.Hour
+)
+
 // check says what cannot work, before anything has started.
 func (o options) check() error {
 	switch {
@@ -105,6 +116,8 @@ func (o options) check() error {
 		return errors.New("--agent-image is empty: name the operator's own image there or in the variable RELATED_IMAGE_AGENT")
 	case o.concurrent < 1 || o.concurrent > 1000:
 		return fmt.Errorf("--max-concurrent-reconciles is %d: give 1 to 1000", o.concurrent)
+	case o.rotationTrust < minRotationTrust || o.rotationTrust > maxRotationTrust:
+		return fmt.Errorf("--rotation-trust is %s: give %s to %s", o.rotationTrust, minRotationTrust, maxRotationTrust)
 	case o.elect && (o.leaseDuration <= o.renewDeadline || o.renewDeadline <= 12*o.retryEvery/10):
 		return fmt.Errorf("leader election: the lease duration %s must be longer than the renew deadline %s, and that longer than 1.2 retry periods of %s",
 			o.leaseDuration, o.renewDeadline, o.retryEvery)

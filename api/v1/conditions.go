@@ -36,10 +36,14 @@ const (
 	ReasonSecretMissing = "SecretMissing"
 	// ReasonSecretConflict : the Secret belongs to someone else; delete it, or choose another name for the Database.
 	ReasonSecretConflict = "SecretConflict"
+	// ReasonNameConflict : another object of a name that the Database needs belongs to someone else; delete it, or choose another name.
+	ReasonNameConflict = "NameConflict"
 	// ReasonVolumesExist : volumes of an earlier Database of this name exist; delete them, or choose another name.
 	ReasonVolumesExist = "VolumesExist"
 	// ReasonImagePull : an image cannot be pulled; correct spec.image, spec.version or spec.imagePullSecrets.
 	ReasonImagePull = "ImagePull"
+	// ReasonContainerFailed : a container of a pod does not start; correct spec.image or spec.version, or what `kubectl describe pod` names.
+	ReasonContainerFailed = "ContainerFailed"
 	// ReasonUnschedulable : no node has room; add nodes, lower spec.resources or relax spec.scheduling.
 	ReasonUnschedulable = "Unschedulable"
 	// ReasonServerFailed : a server does not start; `kubectl plimsoll logs` shows why.

@@ -15,7 +15,7 @@ const (
 	PhaseCreating Phase = "Creating"
 	// PhaseRunning has every instance that was asked for, ready.
 	PhaseRunning Phase = "Running"
-	// PhaseChanging serves while instances are added, removed, restarted or replaced.
+	// PhaseChanging serves while instances are added, removed, restarted or replaced, or get new certificates.
 	PhaseChanging Phase = "Changing"
 	// PhaseDegraded serves with fewer instances than asked for.
 	PhaseDegraded Phase = "Degraded"
@@ -116,7 +116,8 @@ type EffectiveSpec struct {
 	// +optional
 	RunAsUser *int64 `json:"runAsUser,omitempty"`
 
-	// Parameters that Plimsoll sets by itself.
+	// Parameters of the server that Plimsoll sets by itself: defaults, which spec.parameters may change, and those that it manages.
+	// What only a pod knows (paths, certificates, whom it follows) is not among them.
 	// +optional
 	Parameters map[string]string `json:"parameters,omitempty"`
 }
@@ -140,7 +141,7 @@ type RequestStatus struct {
 	// ID of the request.
 	ID string `json:"id"`
 
-	// Kind of the request: switchover or restart.
+	// Kind of the request: switchover, restart or rotate.
 	Kind string `json:"kind"`
 
 	// Target instance, if one was named.

@@ -462,7 +462,7 @@ type DatabaseStatus struct {
 	// +optional
 	Effective *EffectiveSpec `json:"effective,omitempty"`
 
-	// Requests are answers to the newest requests for a switchover or restart, newest first, at most ten.
+	// Requests are answers to the newest requests for a switchover, a restart or new certificates, newest first, at most ten.
 	// +optional
 	// +listType=map
 	// +listMapKey=id

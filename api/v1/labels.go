@@ -21,6 +21,8 @@ const (
 	AnnotationSwitchover = "plimsoll.dev/switchover"
 	// AnnotationRestart on a Database asks for a restart: a Request as JSON.
 	AnnotationRestart = "plimsoll.dev/restart"
+	// AnnotationRotate on a Database asks for a new certificate authority and new certificates: a Request as JSON, without a target.
+	AnnotationRotate = "plimsoll.dev/rotate-certificates"
 	// AnnotationFence on a Database lists instances to fence beside spec.maintenance.fenced, comma-separated.
 	AnnotationFence = "plimsoll.dev/fence"
 
@@ -35,11 +37,11 @@ const (
 	AnnotationDatabaseUID = "plimsoll.dev/database-uid"
 )
 
-// Request is what the annotations AnnotationSwitchover and AnnotationRestart hold, as JSON.
+// Request is what the annotations AnnotationSwitchover, AnnotationRestart and AnnotationRotate hold, as JSON.
 type Request struct {
 	// ID of the request, unique in its Database; the answer in status.requests carries it.
 	ID string `json:"id"`
-	// Target instance; empty leaves the choice to the operator (switchover) or means all (restart).
+	// Target instance; empty leaves the choice to the operator (switchover) or means all (restart). A rotation has none.
 	Target string `json:"target,omitempty"`
 	// Expires in RFC 3339; a request that was not begun by then is answered Expired.
 	Expires string `json:"expires"`

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -29,13 +31,31 @@ const (
 // newAPI holds the two shells that the manager makes.
 func newAPI(t *testing.T, bootstrap string) *api {
 	t.Helper()
-	a := &api{objects: map[string]map[string]any{
-		leasePath: {"metadata": map[string]any{"name": "orders", "resourceVersion": "1", "annotations": map[string]any{"plimsoll.dev/bootstrap": bootstrap}}},
-		slicePath: {"metadata": map[string]any{"name": "orders-rw", "resourceVersion": "2"}, "addressType": "IPv4"},
-	}, version: 2}
+	a := shells(bootstrap)
 	a.Server = httptest.NewServer(a)
 	t.Cleanup(a.Close)
 	return a
+}
+
+// newTLSAPI is the same at an address, with the certificate that the in-cluster client wants.
+func newTLSAPI(t *testing.T, bootstrap, address string, ca *authority) *api {
+	t.Helper()
+	leaf := ca.leaf(t, uid, "kubernetes", nil, address)
+	a := shells(bootstrap)
+	a.Server = httptest.NewUnstartedServer(a)
+	_ = a.Listener.Close()
+	a.Listener = must(net.Listen("tcp", address+":0"))(t)
+	a.TLS = &tls.Config{Certificates: []tls.Certificate{must(tls.X509KeyPair(leaf.Cert, leaf.Key))(t)}, MinVersion: tls.VersionTLS12}
+	a.StartTLS()
+	t.Cleanup(a.Close)
+	return a
+}
+
+func shells(bootstrap string) *api {
+	return &api{objects: map[string]map[string]any{
+		leasePath: {"metadata": map[string]any{"name": "orders", "resourceVersion": "1", "annotations": map[string]any{"plimsoll.dev/bootstrap": bootstrap}}},
+		slicePath: {"metadata": map[string]any{"name": "orders-rw", "resourceVersion": "2"}, "addressType": "IPv4"},
+	}, version: 2}
 }
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -7,6 +7,8 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
+	"io/fs"
 	"math/big"
 	"net"
 	"os"
@@ -55,14 +57,26 @@ func (a *authority) leaf(t *testing.T, uid, name string, dns []string, ips ...st
 	}
 }
 
-// mount writes credentials as a Secret's volume holds them.
+// mount writes credentials as the kubelet does a Secret's: into a directory of their own, swapped in by one symbolic link.
 func mount(t *testing.T, dir string, c client.Credentials) {
 	t.Helper()
-	for name, raw := range map[string][]byte{"ca.crt": c.CA, "tls.crt": c.Cert, "tls.key": c.Key} {
-		if err := os.WriteFile(filepath.Join(dir, name), raw, 0o644); err != nil {
+	next := must(os.MkdirTemp(dir, "..data-"))(t)
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
+	check(os.Chmod(next, 0o755))
+	for name, raw := range map[string][]byte{"ca.crt": c.CA, "tls.crt": c.Cert, "tls.key": c.Key} {
+		check(os.WriteFile(filepath.Join(next, name), raw, 0o644))
+		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)); !errors.Is(err, fs.ErrExist) {
+			check(err)
+		}
+	}
+	link := filepath.Join(dir, "..data_tmp")
+	check(os.Symlink(filepath.Base(next), link))
+	check(os.Rename(link, filepath.Join(dir, "..data")))
 }
 
 // must returns the value or ends the test.

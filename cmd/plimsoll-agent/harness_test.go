@@ -6,112 +6,29 @@ import (
 	"crypto/hmac"
 	"crypto/pbkdf2"
 	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
-	"os/exec"
 	"os/user"
 	"path/filepath"
 	"strconv"
-	"strings"
-	"syscall"
+	"sync/atomic"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/client"
-	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/kube"
-	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/lease"
-	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/process"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine/postgres"
-	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine/postgres/driver"
 )
-
-// envPod makes the test binary play one pod: it names a file with a pod value. envStage tells root's part from the user's.
-const (
-	envPod   = "PLIMSOLL_TEST_POD"
-	envStage = "PLIMSOLL_TEST_STAGE"
-)
-
-// pod is what the kubelet would give a pod: identity, directories, addresses.
-type pod struct {
-	Agent    agent.Config
-	Data     string
-	WAL      string
-	Run      string
-	Address  string
-	Port     int
-	API      string
-	UID, GID int
-	// Preload is a library that slows the servers' disk; empty for none.
-	Preload string
-}
-
-func TestMain(m *testing.M) {
-	path := os.Getenv(envPod)
-	if path == "" {
-		os.Exit(m.Run())
-	}
-	if err := playPod(path); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
-
-// playPod sets up what a container runtime does, then is the agent: PID 1, not root.
-func playPod(path string) error {
-	if err := process.HoldMainThread(); err != nil {
-		return err
-	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	var p pod
-	if err := json.Unmarshal(raw, &p); err != nil {
-		return err
-	}
-	if os.Getenv(envStage) == "" {
-		return becomeUser(p)
-	}
-	// A change of user forgets it: a test that ends badly must not leave pods behind.
-	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(syscall.SIGKILL), 0, 0, 0); err != nil {
-		return fmt.Errorf("end with the test: %w", err)
-	}
-	api := kube.New(p.API, http.DefaultClient, func() (string, error) { return "token", nil }, "test")
-	store := lease.NewKubeStore(api, p.Agent.Namespace, p.Agent.Database, p.Agent.Database+"-rw", lease.Endpoint{Address: p.Address, Pod: p.Agent.Instance})
-	return serve(options{agent: p.Agent, store: store, out: os.Stdout, driver: driver.Config{
-		DataDir: p.Data, WALDir: p.WAL, RunDir: p.Run, MemberTLSDir: p.Agent.MemberTLSDir, ServerTLSDir: p.Agent.ServerTLSDir, Listen: p.Address, Port: p.Port,
-	}})
-}
-
-func becomeUser(p pod) error {
-	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("keep mounts to this pod: %w", err)
-	}
-	if err := syscall.Mount("proc", "/proc", "proc", 0, ""); err != nil {
-		return fmt.Errorf("mount /proc: %w", err)
-	}
-	if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(p.GID), syscall.Setuid(p.UID)); err != nil {
-		return fmt.Errorf("give up root: %w", err)
-	}
-	env := []string{envPod + "=" + os.Getenv(envPod), envStage + "=user", "PATH=/usr/bin:/bin"}
-	if p.Preload != "" {
-		env = append(env, "LD_PRELOAD="+p.Preload)
-	}
-	return syscall.Exec("/proc/self/exe", os.Args, env)
-}
 
 const (
 	uid      = "11111111-2222-3333-4444-555555555555"
@@ -124,65 +41,48 @@ type database struct {
 	dir     string
 	ca      *authority
 	api     *api
-	port    int
+	network string // the first three numbers of the pods' addresses
+	// port of PostgreSQL, and the ports of the agents.
+	port, agentPort, healthPort int
+
 	members []*memberPod
 	manager *client.Client
-	change  func(*engine.Aim)
-	lines   lines
+	// credentials are the manager's own.
+	credentials atomic.Pointer[client.Credentials]
+	// change of what the manager wants.
+	change func(*engine.Aim)
+	// lines of the switchovers so far.
+	lines lines
 }
 
-type memberPod struct {
-	db   *database
-	name string
-	pod  pod
-	cmd  *exec.Cmd
-	out  *os.File
-	done chan error
-}
-
+// newDatabase makes a Database on the loopback network. No pod runs yet.
 func newDatabase(t *testing.T, members int) *database {
+	t.Helper()
+	dir := must(os.MkdirTemp("/tmp", "pagent"))(t)
+	t.Cleanup(func() {
+		if os.Getenv("PLIMSOLL_TEST_KEEP") == "" {
+			_ = os.RemoveAll(dir)
+		}
+	})
+	// Tests of several processes must not meet.
+	d := emptyDatabase(t, dir, fmt.Sprintf("127.0.%d", 8+os.Getpid()%240))
+	d.api = newAPI(t, "orders-1")
+	d.port, d.agentPort, d.healthPort = d.freePort(), d.freePort(), d.freePort()
+	d.manage()
+	for i := range members {
+		d.add(i)
+	}
+	return d
+}
+
+func emptyDatabase(t *testing.T, dir, network string) *database {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("pods in namespaces of their own need root")
 	}
-	owner, err := user.Lookup("postgres")
-	if err != nil {
-		t.Skip("there is no user postgres")
-	}
-	d := &database{t: t, dir: must(os.MkdirTemp("/tmp", "pagent"))(t), ca: newAuthority(t), api: newAPI(t, "orders-1"), port: freePort(t)}
-	if err := os.Chmod(d.dir, 0o755); err != nil {
+	d := &database{t: t, dir: dir, ca: newAuthority(t), network: network}
+	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if os.Getenv("PLIMSOLL_TEST_KEEP") == "" {
-			_ = os.RemoveAll(d.dir)
-		}
-	})
-	source := must(client.Fixed(d.ca.leaf(t, uid, client.ManagerName, nil)))(t)
-	agentPort, healthPort, preload := freePort(t), freePort(t), d.slowDisk(t)
-	d.manager = client.New(uid, source, client.WithPort(agentPort))
-	t.Cleanup(d.manager.Close)
-	user, group := must(strconv.Atoi(owner.Uid))(t), must(strconv.Atoi(owner.Gid))(t)
-	for i := range members {
-		m := &memberPod{db: d, name: fmt.Sprintf("orders-%d", i+1)}
-		at := func(s string) string { return filepath.Join(d.dir, m.name, s) }
-		address := fmt.Sprintf("127.0.7.%d", i+1)
-		m.pod = pod{
-			Agent: agent.Config{
-				Namespace: "shop", Database: "orders", UID: uid, Instance: m.name, Version: "test", Host: address,
-				StateDir: at("data/plimsoll"), DataDir: at("data"), WALDir: at("wal"), MemberTLSDir: at("member"), ServerTLSDir: at("server"),
-				AgentPort: agentPort, HealthPort: healthPort,
-			},
-			Data: at("data"), WAL: at("wal"), Run: at("run"), Address: address, Port: d.port, API: d.api.URL, UID: user, GID: group, Preload: preload,
-		}
-		for _, dir := range []string{"data", "run", "member", "server"} {
-			if err := errors.Join(os.MkdirAll(at(dir), 0o755), os.Chown(at(dir), user, group)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		mount(t, at("member"), d.ca.leaf(t, uid, client.MemberPrefix+m.name, []string{m.name, m.name + ".orders-members.shop.svc"}, address))
-		mount(t, at("server"), d.ca.leaf(t, uid, "orders", []string{"orders-rw.shop.svc"}, "127.0.7.1", "127.0.7.2", "127.0.7.3"))
-		d.members = append(d.members, m)
 	}
 	t.Cleanup(func() {
 		for _, m := range d.members {
@@ -198,89 +98,65 @@ func newDatabase(t *testing.T, members int) *database {
 	return d
 }
 
-func freePort(t *testing.T) int {
+// manage makes the manager's way to the agents.
+func (d *database) manage() {
+	d.t.Helper()
+	d.credentials.Store(new(d.ca.leaf(d.t, uid, client.ManagerName, nil)))
+	d.manager = client.New(uid, d.identity, client.WithPort(d.agentPort))
+	d.t.Cleanup(d.manager.Close)
+}
+
+// add a member with its directories and certificates.
+func (d *database) add(i int) *memberPod {
+	t := d.t
 	t.Helper()
-	l := must(net.Listen("tcp", "127.0.7.1:0"))(t)
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
-// start the pod.
-func (m *memberPod) start() {
-	t := m.db.t
-	t.Helper()
-	path := filepath.Join(m.db.dir, m.name, "pod.json")
-	if err := os.WriteFile(path, must(json.Marshal(m.pod))(t), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	m.out = must(os.OpenFile(filepath.Join(m.db.dir, m.name, "log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644))(t)
-	m.cmd = exec.Command(must(os.Executable())(t))
-	m.cmd.Env = []string{envPod + "=" + path}
-	m.cmd.Stdout, m.cmd.Stderr = m.out, m.out
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
-	if err := m.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	cmd, done := m.cmd, make(chan error, 1)
-	m.done = done
-	go func() { done <- cmd.Wait() }()
-}
-
-// kill the whole pod, as the loss of its node does.
-func (m *memberPod) kill() {
-	if m.cmd == nil {
-		return
-	}
-	_ = m.cmd.Process.Kill()
-	<-m.done
-	_ = m.out.Close()
-	m.cmd = nil
-}
-
-// terminate the pod as the kubelet does, and return how it ended.
-func (m *memberPod) terminate() error {
-	_ = m.cmd.Process.Signal(syscall.SIGTERM)
-	var err error
-	select {
-	case err = <-m.done:
-	case <-time.After(40 * time.Second):
-		return errors.New("it did not end in time")
-	}
-	_ = m.out.Close()
-	m.cmd = nil
-	return err
-}
-
-// server is the host's number of the server process.
-func (m *memberPod) server() (int, error) {
-	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", m.cmd.Process.Pid))
+	owner, err := user.Lookup("postgres")
 	if err != nil {
-		return 0, err
+		t.Skip("there is no user postgres")
 	}
-	for _, name := range names {
-		raw, _ := os.ReadFile(name)
-		for _, field := range strings.Fields(string(raw)) {
-			comm, _ := os.ReadFile("/proc/" + field + "/comm")
-			if strings.TrimSpace(string(comm)) == "postgres" {
-				return strconv.Atoi(field)
-			}
+	user, group := must(strconv.Atoi(owner.Uid))(t), must(strconv.Atoi(owner.Gid))(t)
+	m := &memberPod{db: d, name: fmt.Sprintf("orders-%d", i+1)}
+	at := m.at
+	address := fmt.Sprintf("%s.%d", d.network, i+1)
+	m.pod = pod{
+		Agent: agent.Config{
+			Namespace: "shop", Database: "orders", UID: uid, Instance: m.name, Version: "test", Host: address,
+			StateDir: at("data/plimsoll"), DataDir: at("data"), WALDir: at("wal"), MemberTLSDir: at("member"), ServerTLSDir: at("server"),
+			AgentPort: d.agentPort, HealthPort: d.healthPort,
+		},
+		Data: at("data"), WAL: at("wal"), Run: at("run"), Address: address, Port: d.port, API: d.api.URL, UID: user, GID: group, Preload: d.slowDisk(t),
+	}
+	for _, dir := range []string{"data", "run", "member", "server"} {
+		if err := errors.Join(os.MkdirAll(at(dir), 0o755), os.Chown(at(dir), user, group)); err != nil {
+			t.Fatal(err)
 		}
 	}
-	return 0, errors.New("there is no server")
+	mount(t, at("member"), m.leaf(d.ca))
+	mount(t, at("server"), d.leaf(d.ca))
+	d.members = append(d.members, m)
+	return m
 }
 
-func (m *memberPod) lastLog(lines int) string {
-	raw, _ := os.ReadFile(filepath.Join(m.db.dir, m.name, "log"))
-	all := strings.Split(string(raw), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
+// identity is the manager's, as it is now.
+func (d *database) identity() (*tls.Certificate, *x509.CertPool, error) {
+	source, err := client.Fixed(*d.credentials.Load())
+	if err != nil {
+		return nil, nil, err
+	}
+	return source()
 }
 
-func (m *memberPod) peer() engine.Peer { return engine.Peer{Name: m.name, Address: m.pod.Address} }
+// leaf is the server's, for its clients; all members share it.
+func (d *database) leaf(ca *authority) client.Credentials {
+	return ca.leaf(d.t, uid, "orders", []string{"orders-rw.shop.svc"}, d.network+".1", d.network+".2", d.network+".3")
+}
 
-func (m *memberPod) report() (engine.Report, error) {
-	ctx, cancel := context.WithTimeout(m.db.t.Context(), time.Second)
-	defer cancel()
-	return m.db.manager.Report(ctx, m.peer())
+func (d *database) freePort() int {
+	t := d.t
+	t.Helper()
+	l := must(net.Listen("tcp", d.network+".1:0"))(t)
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port
 }
 
 // spec is the Database that is run.

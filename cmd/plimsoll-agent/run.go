@@ -134,8 +134,9 @@ func postgresEngine(d *driver.Driver) agent.Engine {
 			s, err := d.Plan(ctx, r)
 			return s.Discards(), err
 		},
-		Unfit:   driver.Unfit,
-		Explain: driver.Explain,
+		Unfit:    driver.Unfit,
+		Explain:  driver.Explain,
+		Starting: driver.Starting,
 		Pump: func(ctx context.Context, from io.Reader, emit func(agent.Entry)) error {
 			return d.Watch().Pump(ctx, from, func(r driver.Record) { emit(entry(r)) })
 		},

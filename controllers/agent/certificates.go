@@ -1,17 +1,18 @@
 package agent
 
 import (
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 )
 
 // certificates are the member's own, read again when the files change: the kubelet swaps them by one symbolic link.
@@ -85,7 +86,7 @@ func stampOf(dir string) string {
 	return text
 }
 
-// hash of all mounted certificates, keys left out.
+// hash of all mounted certificates, keys left out, as the manager makes it of the Secrets that it wrote.
 func (c *certificates) hash() string {
 	stamp := stampOf(c.member) + stampOf(c.server)
 	c.mu.Lock()
@@ -93,17 +94,40 @@ func (c *certificates) hash() string {
 	if stamp == c.looked {
 		return c.digest
 	}
-	sum := sha256.New()
-	for _, dir := range []string{c.member, c.server} {
-		for _, name := range []string{"ca.crt", "tls.crt"} {
-			raw, err := os.ReadFile(filepath.Join(dir, name))
-			if err != nil && !errors.Is(err, fs.ErrNotExist) || len(raw) > maxCertificate {
-				return c.digest // a swap is under way; the next look sees it whole
-			}
-			fmt.Fprintf(sum, "%d;", len(raw))
-			sum.Write(raw)
-		}
+	member, err := publicFiles(c.member)
+	server, alsoErr := publicFiles(c.server)
+	if err != nil || alsoErr != nil {
+		return c.digest // a swap is under way; the next look sees it whole
 	}
-	c.looked, c.digest = stamp, hex.EncodeToString(sum.Sum(nil)[:8])
+	c.looked, c.digest = stamp, engine.SecretsHash(member, server)
 	return c.digest
+}
+
+// publicFiles reads what is no secret of a directory. A file that is missing is an empty one.
+func publicFiles(dir string) (engine.TLSFiles, error) {
+	if real, err := filepath.EvalSymlinks(filepath.Join(dir, "..data")); err == nil {
+		dir = real // both of one moment
+	}
+	cert, err := readBounded(filepath.Join(dir, "tls.crt"))
+	if err != nil {
+		return engine.TLSFiles{}, err
+	}
+	trusted, err := readBounded(filepath.Join(dir, "ca.crt"))
+	return engine.TLSFiles{Certificate: cert, Trusted: trusted}, err
+}
+
+func readBounded(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // read only: nothing to lose
+	raw, err := io.ReadAll(io.LimitReader(f, maxCertificate+1))
+	if len(raw) > maxCertificate {
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxCertificate)
+	}
+	return raw, err
 }

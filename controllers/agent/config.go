@@ -25,9 +25,12 @@ type Config struct {
 	// AgentPort and HealthPort to listen on.
 	AgentPort, HealthPort int
 
-	// StopFast is how long transactions get to end at a stop that nothing hurries; after it the server is killed.
+	// StopFast is how long the server gets to stop where a new start or another role waits for it; after it the server is killed.
 	StopFast time.Duration
-	// Leave is how long a hand-over may take after SIGTERM before the server is stopped all the same.
+	// StopLong is how long it gets where nobody waits: replicas and the only voter, fenced, hibernated or leaving. A server that is
+	// killed must recover at its next start, which may take longer than its last checkpoint would have.
+	StopLong time.Duration
+	// Leave is how long all may take after SIGTERM, the hand-over with it, before the server is killed.
 	Leave time.Duration
 }
 
@@ -52,8 +55,11 @@ func (c Config) withDefaults() Config {
 	if c.StopFast == 0 {
 		c.StopFast = 20 * time.Second
 	}
+	if c.StopLong == 0 {
+		c.StopLong = engine.TerminationGrace - engine.TerminationReserve
+	}
 	if c.Leave == 0 {
-		c.Leave = 15 * time.Second
+		c.Leave = engine.TerminationGrace - engine.TerminationReserve
 	}
 	return c
 }

@@ -1,98 +1,11 @@
 package agent
 
 import (
-	"reflect"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/lease"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 )
-
-// life of the server's processes.
-type life string
-
-const (
-	// down: hard stop done, nothing of it is left.
-	down life = "down"
-	// up: the server process runs.
-	up life = "up"
-	// fallen: it has ended and others that it started may go on.
-	fallen life = "fallen"
-)
-
-// server is what the keeper knows about the server.
-type server struct {
-	Life life
-	// Kind that an up server was started or promoted as; a promotion that has begun counts.
-	Kind engine.Kind
-	// Prepared is the role that a down server's data is fit for; nil if it must be looked at again.
-	Prepared *engine.Role
-	// Planned is the role that was looked into, and Discards whether preparing for it throws away acknowledged data.
-	Planned  *engine.Role
-	Discards bool
-	// Became is the role that an up server has converged to, with the certificates of that time.
-	Became  *engine.Role
-	Secrets string
-	// LookAgain is when an up server is told its role again, although nothing changed.
-	LookAgain lease.Time
-	// Checkpointed and Quiesced for the hand-over that is under way.
-	Checkpointed, Quiesced bool
-	// Token is the restart token under which an up server was started.
-	Token string
-	// StopSent is when a fast stop was asked for; zero for not.
-	StopSent lease.Time
-	// Restarting is true from a stop that only makes room for a new start until that start.
-	Restarting bool
-	// FellAt is when an up server ended by itself; zero once it is started again.
-	FellAt lease.Time
-	// RetryAt is when the step that failed last may be tried again.
-	RetryAt lease.Time
-	// Barrier is the serial of the decision that a hard stop from outside put an end to: no server starts under it.
-	Barrier uint64
-}
-
-// seen is all that the next step depends on.
-type seen struct {
-	Now      lease.Time
-	Decision lease.Decision
-	Aim      engine.Aim
-	HasAim   bool
-	Memory   memory
-	Secrets  string
-	Server   server
-	// Unfit is true if an up replica says that it cannot follow its upstream with the data that it has.
-	Unfit bool
-	// SyncPeers that are connected bound the synchronous count in mode preferred; negative for unknown.
-	Connected int
-	// StopBudget is how long a hard stop takes here; StopFast how long a fast stop may.
-	StopBudget, StopFast time.Duration
-}
-
-// action is what a step does.
-type action string
-
-const (
-	rest       action = "rest"
-	hardStop   action = "hard stop"
-	fastStop   action = "fast stop"
-	plan       action = "look at the data"
-	prepare    action = "prepare"
-	start      action = "start"
-	become     action = "become"
-	checkpoint action = "checkpoint"
-	quiesce    action = "quiesce"
-)
-
-// step is one thing to do next. A rest says until when at the latest; zero means until something changes.
-type step struct {
-	Do    action
-	Role  engine.Role
-	Until lease.Time
-	// Why is for people, of a rest that waits for something and of a stop.
-	Why string
-	// Back says that the stop only makes room for a new start in the same role.
-	Back bool
-}
 
 // fallPause is how long a leader's server that died stays down although nobody says so: the others may take over instead.
 const fallPause = 150 * time.Millisecond
@@ -114,27 +27,18 @@ func decide(s seen) step {
 	return step{Do: rest, Why: s.Decision.Reason}
 }
 
-// wanted is the role that the server should have now.
-func wanted(s seen) engine.Role {
-	r := roleOf(s.Decision, s.Aim, s.Memory.Initialised)
-	if r.Kind == engine.Primary && s.Aim.Synchronous == synchronousPreferred && s.Connected >= 0 {
-		r.SyncCount = min(r.SyncCount, s.Connected)
-	}
-	return r
-}
-
 func stopping(s seen) step {
 	if s.Server.Life == down {
 		return step{Do: rest, Why: s.Decision.Reason}
 	}
 	if s.Decision.Deadline == 0 {
-		return gently(s, s.Now.Add(s.StopFast), s.Decision.Reason)
+		return gently(s, s.Now.Add(s.StopLong), s.Decision.Reason)
 	}
 	// Until the deadline nobody else can lead. What is left of the time goes to a fast stop: it saves the next start a recovery.
 	return gently(s, s.Decision.Deadline.Add(-s.StopBudget), s.Decision.Reason)
 }
 
-// gently stops fast, and hard when the time is over. A stop that was sent already keeps its time unless the new one is earlier.
+// gently stops fast, and hard when the time is over. The time of a stop that was sent already runs from then.
 func gently(s seen, by lease.Time, why string) step {
 	if s.Server.StopSent == 0 {
 		if s.Now >= by {
@@ -142,7 +46,12 @@ func gently(s seen, by lease.Time, why string) step {
 		}
 		return step{Do: fastStop, Until: by, Why: why}
 	}
-	if latest := s.Server.StopSent.Add(s.StopFast); s.Decision.Role != lease.RoleStop || s.Decision.Deadline == 0 || latest < by {
+	unhurried := s.Decision.Role == lease.RoleStop && s.Decision.Deadline == 0
+	patience := s.StopFast
+	if unhurried {
+		patience = s.StopLong
+	}
+	if latest := s.Server.StopSent.Add(patience); s.Decision.Role != lease.RoleStop || unhurried || latest < by {
 		by = latest
 	}
 	if s.Now >= by {
@@ -211,8 +120,6 @@ func leading(s seen) step {
 	return step{Do: prepare, Role: r}
 }
 
-func expired(s seen) bool { return s.Decision.Deadline != 0 && s.Now >= s.Decision.Deadline }
-
 func leadingUp(s seen, r engine.Role) step {
 	switch s.Decision.Phase {
 	case lease.PhasePreparing:
@@ -246,21 +153,6 @@ func retried(s seen, next step) step {
 		return step{Do: rest, Until: s.Server.RetryAt, Why: "waits before it tries again"}
 	}
 	return next
-}
-
-func (v server) became(r engine.Role, secrets string) bool {
-	return v.Became != nil && reflect.DeepEqual(*v.Became, r) && v.Secrets == secrets
-}
-
-// fits says whether a look at the data, or its preparation, for one role holds for another, too.
-func fits(done *engine.Role, r engine.Role) bool {
-	return done != nil && done.Kind == r.Kind && done.Upstream == r.Upstream && done.Timeline == r.Timeline && done.Initialise == r.Initialise
-}
-
-// restartDue says that the aim asks for a restart that this server has not had.
-func restartDue(s seen) bool {
-	token := s.Aim.Restart
-	return token != "" && token != s.Memory.RestartDone && token != s.Server.Token
 }
 
 // sameWork says whether a step that is under way still serves the one that would be taken now.

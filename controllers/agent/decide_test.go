@@ -14,6 +14,7 @@ const (
 	testNow    = lease.Time(100 * time.Second)
 	testBudget = 300 * time.Millisecond
 	testFast   = 20 * time.Second
+	testLong   = 110 * time.Second
 )
 
 func testAim() engine.Aim {
@@ -26,7 +27,7 @@ func testAim() engine.Aim {
 // follows and leads are what most rows begin with: an up replica of orders-2, and an up primary at epoch 7.
 func follows() seen {
 	s := seen{
-		Now: testNow, HasAim: true, Aim: testAim(), Connected: -1, StopBudget: testBudget, StopFast: testFast,
+		Now: testNow, HasAim: true, Aim: testAim(), Connected: -1, StopBudget: testBudget, StopFast: testFast, StopLong: testLong,
 		Decision: lease.Decision{Serial: 5, Role: lease.RoleReplica, Epoch: 7, Leader: "orders-2", Upstream: "orders-2"},
 	}
 	return upAs(s, engine.Replica)
@@ -129,9 +130,11 @@ func TestDecide(t *testing.T) {
 			s.Server.StopSent = after(-time.Second)
 		}), want{Do: hardStop}},
 		"a deadline that is too near is no fast stop": {with(leads(), stop(after(testBudget), lease.PhaseStopping)), want{Do: hardStop}},
-		"a fenced replica stops gently":               {with(follows(), stop(0, lease.PhaseNone)), want{Do: fastStop, Until: after(testFast)}},
-		"a gentle stop is waited for":                 {with(follows(), func(s *seen) { stop(0, lease.PhaseNone)(s); s.Server.StopSent = after(-time.Second) }), want{Do: rest, Until: after(testFast - time.Second)}},
-		"a gentle stop has an end":                    {with(follows(), func(s *seen) { stop(0, lease.PhaseNone)(s); s.Server.StopSent = after(-testFast) }), want{Do: hardStop}},
+		"a fenced replica stops gently":               {with(follows(), stop(0, lease.PhaseNone)), want{Do: fastStop, Until: after(testLong)}},
+		"a leader whom nobody can replace, too":       {with(leads(), stop(0, lease.PhaseNone)), want{Do: fastStop, Until: after(testLong)}},
+		"a gentle stop is waited for":                 {with(follows(), func(s *seen) { stop(0, lease.PhaseNone)(s); s.Server.StopSent = after(-time.Second) }), want{Do: rest, Until: after(testLong - time.Second)}},
+		"a gentle stop has an end":                    {with(follows(), func(s *seen) { stop(0, lease.PhaseNone)(s); s.Server.StopSent = after(-testLong) }), want{Do: hardStop}},
+		"a restart that becomes a stop gets its time": {with(follows(), func(s *seen) { stop(0, lease.PhaseNone)(s); s.Server.StopSent = after(-testFast) }), want{Do: rest, Until: after(testLong - testFast)}},
 		"a stopped server obeys a stop":               {with(leads(), func(s *seen) { stop(after(time.Second), lease.PhaseNone)(s); isDown(s) }), want{Do: rest, Obeyed: true}},
 
 		"a restart stops an up server":              {with(follows(), func(s *seen) { s.Aim.Restart = "r1" }), want{Do: fastStop, Until: after(testFast), Obeyed: true}},

@@ -20,6 +20,8 @@ type Engine struct {
 	Unfit func(r engine.Report) bool
 	// Explain reads reason and text for people out of a driver's error.
 	Explain func(err error) (reason, text string, ok bool)
+	// Starting says of a driver's error that a server, this or the one that it follows, is on its way up: a state and no problem.
+	Starting func(err error) bool
 	// Pump reads the server's output to its end and emits its records.
 	Pump func(ctx context.Context, from io.Reader, emit func(Entry)) error
 	// Credential runs the server as another user: for tests, which run as root.
@@ -69,5 +71,7 @@ func (e Engine) explain(err error) (reason, text string, ok bool) {
 	}
 	return e.Explain(err)
 }
+
+func (e Engine) starting(err error) bool { return e.Starting != nil && e.Starting(err) }
 
 func (e Engine) unfit(r engine.Report) bool { return e.Unfit != nil && e.Unfit(r) }

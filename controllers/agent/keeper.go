@@ -53,6 +53,7 @@ type keeper struct {
 	failures int // of steps, in a row
 	falls    int // of servers, until one was stable
 	trouble  trouble
+	stumbled action // the step that the trouble is of; empty for one of the server itself
 	lastRole lease.Decision
 	upSince  time.Time
 }
@@ -98,83 +99,6 @@ const (
 	killTimeout = 20 * time.Second
 )
 
-// Apply takes the newest decision and returns at once.
-func (k *keeper) Apply(d lease.Decision) {
-	k.mu.Lock()
-	old := k.decision
-	k.decision = d
-	k.mu.Unlock()
-	if d.Role != old.Role || d.Epoch != old.Epoch || d.Upstream != old.Upstream || d.Phase != old.Phase {
-		k.log.Info("decision", "role", d.Role, "epoch", d.Epoch, "upstream", d.Upstream, "phase", d.Phase, "reason", d.Reason)
-	}
-	k.nudge()
-}
-
-// want takes the newest aim.
-func (k *keeper) want(a engine.Aim) {
-	k.mu.Lock()
-	k.aim, k.hasAim = a, true
-	k.mu.Unlock()
-	k.nudge()
-}
-
-// observe takes what the newest report says about the server's fitness and its connected replicas, and the certificates' hash.
-func (k *keeper) observe(unfit bool, active int, secrets string) {
-	k.mu.Lock()
-	differs := k.unfit != unfit || k.active != active || k.secrets != secrets
-	k.unfit, k.active, k.secrets = unfit, active, secrets
-	k.mu.Unlock()
-	if differs {
-		k.nudge()
-	}
-}
-
-func (k *keeper) nudge() {
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
-}
-
-// HardStop kills everything now, whatever the loop is busy with, and lets no server start until there is a new decision.
-func (k *keeper) HardStop(reason string) {
-	k.mu.Lock()
-	k.barrier = max(k.barrier, k.decision.Serial)
-	k.mu.Unlock()
-	if err := k.kill(reason); err != nil {
-		k.log.Error("hard stop failed", "reason", reason, "error", err.Error())
-	}
-	k.nudge()
-}
-
-func (k *keeper) kill(reason string) error {
-	k.killing.Lock()
-	defer k.killing.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), killTimeout)
-	defer cancel()
-	took, err := k.table.HardStop(ctx)
-	k.budget.add(took)
-	k.log.Info("hard stop", "reason", reason, "took", took.String())
-	return err
-}
-
-// told returns the keeper's newest word.
-func (k *keeper) told() word {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.word
-}
-
-// restartDone is the newest restart token that was carried out.
-func (k *keeper) restartDone() string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.memory.RestartDone
-}
-
-// beat is when the loop last turned.
-func (k *keeper) beat() lease.Time { return lease.Time(k.pulse.Load()) }
-
 // run takes steps until the context ends; then it kills what is left.
 func (k *keeper) run(ctx context.Context) {
 	defer func() {
@@ -208,6 +132,9 @@ func (k *keeper) look() seen {
 	if d.Role != k.lastRole.Role || d.Upstream != k.lastRole.Upstream || d.Epoch != k.lastRole.Epoch || d.Phase != k.lastRole.Phase {
 		k.server.RetryAt, k.failures = 0, 0
 		k.lastRole = d
+		if k.stumbled != "" {
+			k.trouble, k.stumbled = trouble{}, "" // what failed was asked under another decision
+		}
 	}
 	if d.Phase == lease.PhaseNone {
 		k.server.Checkpointed = false
@@ -218,7 +145,7 @@ func (k *keeper) look() seen {
 	k.server.Barrier = k.barrier
 	return seen{
 		Now: now, Decision: d, Aim: k.aim, HasAim: k.hasAim, Memory: k.memory, Secrets: k.secrets, Server: k.server,
-		Unfit: k.unfit, Connected: k.active, StopBudget: k.budget.get(), StopFast: k.cfg.StopFast,
+		Unfit: k.unfit, Connected: k.active, StopBudget: k.budget.get(), StopFast: k.cfg.StopFast, StopLong: k.cfg.StopLong,
 	}
 }
 

@@ -99,6 +99,7 @@ type bench struct {
 	driver *fakeDriver
 	log    *syncBuffer
 	serial uint64
+	report *reporter
 	facts  atomic.Pointer[lease.Facts]
 }
 
@@ -124,7 +125,7 @@ const politeServer = `trap 'exit 0' INT; echo up; while :; do sleep 0.02; done`
 func newBench(t *testing.T, script string) *bench {
 	t.Helper()
 	b := &bench{t: t, driver: &fakeDriver{dir: t.TempDir(), script: script}, log: &syncBuffer{}}
-	cfg := Config{StateDir: t.TempDir(), StopFast: 500 * time.Millisecond}
+	cfg := Config{StateDir: t.TempDir(), StopFast: 500 * time.Millisecond, StopLong: 800 * time.Millisecond}
 	table := must(process.NewTable())(t)
 	out := &logs{out: io.Discard, name: "server"}
 	var reading sync.WaitGroup
@@ -138,9 +139,10 @@ func newBench(t *testing.T, script string) *bench {
 		_ = plain(context.Background(), from, out.emit)
 		_ = from.Close()
 	}
+	b.report = newReporter(cfg, b.k.clock, newCertificates(cfg.StateDir, cfg.StateDir), b.k.restartDone)
 	s := &sampler{
 		engine: b.k.engine, keeper: b.k, clock: b.k.clock, log: b.k.log, certs: newCertificates(cfg.StateDir, cfg.StateDir),
-		facts: func(f lease.Facts) { b.facts.Store(&f) }, report: func(sample) {}, wake: make(chan struct{}, 1),
+		facts: func(f lease.Facts) { b.facts.Store(&f) }, report: b.report.look, wake: make(chan struct{}, 1),
 	}
 	b.k.changed, b.k.secrets = s.changed, s.certs.hash()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -247,8 +249,8 @@ func TestKeeperKillsAServerThatResists(t *testing.T) {
 	})
 	b.decide(lease.Decision{Role: lease.RoleStop, Epoch: 7})
 	took := b.until("it is dead", obeys(2, lease.ServerStopped))
-	if took < 400*time.Millisecond || took > 2*time.Second {
-		t.Errorf("it was dead after %s, want after the fast stop's 500ms", took)
+	if took < 700*time.Millisecond || took > 2*time.Second {
+		t.Errorf("it was dead after %s, want after the long stop's 800ms", took)
 	}
 }
 
@@ -330,6 +332,18 @@ func TestRestartTokenWorksOnce(t *testing.T) {
 	time.Sleep(300 * time.Millisecond)
 	if pid := b.k.told().PID; pid != second {
 		t.Errorf("it restarted again, to process %d", pid)
+	}
+	a.Restart = ""
+	b.k.want(a)
+	b.k.HardStop("the node is gone")
+	b.decide(following2())
+	b.until("it is back under an aim without a token", obeys(2, lease.ServerReplica))
+	third := b.k.told().PID
+	a.Restart = "r1"
+	b.k.want(a)
+	time.Sleep(300 * time.Millisecond)
+	if pid := b.k.told().PID; pid != third {
+		t.Errorf("a token that was gone for a while restarted it again, to process %d", pid)
 	}
 	var m memory
 	if found, err := load(filepath.Join(b.k.cfg.StateDir, "agent.json"), &m); err != nil || !found || m.RestartDone != "r1" {

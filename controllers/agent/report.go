@@ -112,8 +112,9 @@ func (r *reporter) build() engine.Report {
 	out := r.sample.Report
 	out.Instance, out.UID, out.AgentVersion = r.cfg.Instance, r.cfg.UID, r.cfg.Version
 	out.Revision = r.revision
-	out.Epoch, out.Leader, out.Voters = int64(d.Epoch), d.Leader, d.Record.Voters
-	if out.Leader == "" && d.Record.Epoch == d.Epoch {
+	// A member that lost its promise with its volume still has read the Lease.
+	out.Epoch, out.Leader, out.Voters = int64(max(d.Epoch, d.Record.Epoch)), d.Leader, d.Record.Voters
+	if out.Leader == "" && d.Record.Epoch >= d.Epoch {
 		out.Leader = d.Record.Leader
 	}
 	out.Leading = d.Role == lease.RolePrimary
@@ -122,6 +123,9 @@ func (r *reporter) build() engine.Report {
 	}
 	out.RestartDone = r.restartDone()
 	out.SecretsHash = r.certs.hash()
+	if w.Server.Life == up {
+		out.SecretsHash = w.Server.Uses // what is mounted but not taken yet must not be withdrawn
+	}
 	out.Data, out.WAL = volume(r.cfg.DataDir), volume(r.cfg.WALDir)
 	out.HandOver = r.handOver
 	out.Requests = r.answers()
@@ -134,6 +138,8 @@ func (r *reporter) build() engine.Report {
 		out.Ready = false
 	}
 	switch {
+	case w.Trouble.Reason == noPrimary && alone(d, r.cfg.Instance):
+		out.Reason, out.Problem = "DataLost", "this instance has lost its data, and no other one holds it: bring the volume's content back from a backup, or delete the Database and create it anew"
 	case w.Trouble.Reason != "":
 		out.Reason, out.Problem = w.Trouble.Reason, w.Trouble.Text
 	case out.Reason != "":
@@ -143,6 +149,14 @@ func (r *reporter) build() engine.Report {
 		out.Reason, out.Problem = "Waiting", w.Waits
 	}
 	return out
+}
+
+// noPrimary is a driver's reason for data that it can copy from nobody.
+const noPrimary = "NoPrimary"
+
+// alone says that the member is the only voter by the Lease: nobody else has what was acknowledged.
+func alone(d lease.Decision, self string) bool {
+	return len(d.Record.Voters) == 1 && d.Record.Voters[0] == self
 }
 
 func wantedLife(d lease.Decision) life {

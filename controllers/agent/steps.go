@@ -69,7 +69,7 @@ func (k *keeper) fell() {
 		if said := k.tail(); said != "" {
 			text += ": " + said
 		}
-		k.trouble = trouble{"ServerFailed", text}
+		k.trouble, k.stumbled = trouble{"ServerFailed", text}, ""
 		k.log.Warn("server ended by itself", "exit", exit.String(), "falls", k.falls)
 	}
 	k.server.Life = fallen
@@ -103,14 +103,14 @@ func (k *keeper) startServer(next step) {
 	c := k.engine.Driver.Command(next.Role)
 	read, write, err := os.Pipe()
 	if err != nil {
-		k.fail(fmt.Errorf("start the server: %w", err), 30*time.Second)
+		k.fail(start, fmt.Errorf("start the server: %w", err), 30*time.Second)
 		return
 	}
 	p, err := k.table.Start(process.Spec{Path: c.Path, Args: c.Args, Env: c.Env, Dir: c.Dir, Stdout: write, Stderr: write, Credential: k.engine.Credential})
 	_ = write.Close() // the server has its own
 	if err != nil {
 		_ = read.Close()
-		k.fail(err, 30*time.Second)
+		k.fail(start, err, 30*time.Second)
 		return
 	}
 	go k.forward(read)
@@ -120,7 +120,9 @@ func (k *keeper) startServer(next step) {
 		k.server.Kind = engine.Primary
 	}
 	k.log.Info("server started", "role", next.Role.Kind, "pid", p.PID())
-	k.remember(func(m *memory) { m.RestartDone = token })
+	if token != "" { // an aim without one is no reason to forget the last
+		k.remember(func(m *memory) { m.RestartDone = token })
+	}
 }
 
 // remember changes what must not be forgotten.
@@ -181,13 +183,16 @@ func (k *keeper) finish(r result) {
 	}
 	if r.err != nil {
 		if onServer {
-			k.fail(fmt.Errorf("%s %s: %w", w.step.Do, role.Kind, r.err), time.Second)
+			k.fail(w.step.Do, fmt.Errorf("%s %s: %w", w.step.Do, role.Kind, r.err), time.Second)
 			return
 		}
-		k.fail(fmt.Errorf("%s as %s: %w", w.step.Do, role.Kind, r.err), 10*time.Second)
+		k.fail(w.step.Do, fmt.Errorf("%s as %s: %w", w.step.Do, role.Kind, r.err), 10*time.Second)
 		return
 	}
 	k.server.RetryAt, k.failures = 0, 0
+	if w.step.Do == k.stumbled {
+		k.trouble, k.stumbled = trouble{}, ""
+	}
 	switch w.step.Do {
 	case plan:
 		k.server.Planned, k.server.Discards = &role, r.discards
@@ -210,6 +215,7 @@ func (k *keeper) finish(r result) {
 // became notes that the role is in force.
 func (k *keeper) became(role engine.Role) {
 	k.server.Became, k.server.Quiesced = &role, false
+	k.server.Uses = k.server.Secrets
 	k.server.LookAgain = k.clock.Now().Add(lookAgain)
 }
 
@@ -222,21 +228,28 @@ func (k *keeper) troubleOf(err error) trouble {
 }
 
 // fail notes an error and when to try again. A step that was called off is no failure.
-func (k *keeper) fail(err error, longest time.Duration) {
+func (k *keeper) fail(do action, err error, longest time.Duration) {
 	if errors.Is(err, context.Canceled) || k.server.Life == fallen || k.server.StopSent != 0 {
 		return
 	}
+	starting := k.engine.starting(err)
+	if starting {
+		longest = startingPause
+	}
 	k.failures++
 	k.server.RetryAt = k.clock.Now().Add(backoff(50*time.Millisecond, longest, k.failures-1))
-	if k.failures < quietFailures {
-		return // a server that starts refuses connections for a moment
+	if k.failures < quietFailures || starting {
+		return // one that starts refuses connections, for a moment or for as long as its recovery takes; its state says so
 	}
 	t := k.troubleOf(err)
 	if t != k.trouble {
 		k.log.Warn("step failed", "reason", t.Reason, "error", err.Error())
 	}
-	k.trouble = t
+	k.trouble, k.stumbled = t, do
 }
+
+// startingPause is between looks at a server that is on its way up: clients wait for it, and asking costs nearly nothing.
+const startingPause = 100 * time.Millisecond
 
 // quietFailures in a row are not worth a word yet.
 const quietFailures = 4

@@ -54,14 +54,7 @@ type step struct {
 }
 
 // settled says whether every instance uses the current material.
-func (s *step) settled() bool {
-	for instance, hash := range s.wanted.Reported {
-		if hash != s.current.SecretsHash(instance) {
-			return false
-		}
-	}
-	return true
-}
+func (s *step) settled() bool { return len(s.wanted.Behind(s.current)) == 0 }
 
 // authority decides who signs and who will.
 func (s *step) authority() error {

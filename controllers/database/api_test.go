@@ -70,10 +70,6 @@ func TestMain(m *testing.M) {
 	if code == 0 {
 		if err := goleak.Find(
 			goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
-			// Idle connections of client-go's shared transports, which have no way to close.
-			goleak.IgnoreTopFunction("internal/poll.runtime_pollWait"), goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).readLoop"),
-			goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
-			goleak.IgnoreAnyFunction("k8s.io/client-go/transport.(*dynamicClientCert).run"),
 		); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
@@ -222,7 +218,9 @@ func (w *world) startManager() {
 		w.Fatal(err)
 	}
 	vault := NewVault(mgr.GetAPIReader())
-	dialer := NewDialer(vault, certificate.DefaultPolicy(), time.Now, agentclient.WithPort(w.fleet.port))
+	lives := certificate.DefaultPolicy()
+	lives.QuickOverlap = 2 * time.Second // so that a rotation on request takes no ten minutes
+	dialer := NewDialer(vault, lives, time.Now, agentclient.WithPort(w.fleet.port))
 	w.reports = NewReports(dialer, logr.Discard())
 	counted, err := NewMetrics(w.registry, w.reports)
 	if err != nil {
@@ -231,7 +229,7 @@ func (w *world) startManager() {
 	w.health = NewHealth(mgr.GetClient(), time.Now)
 	r := New(Options{
 		Read: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: writer, Agents: dialer, Vault: vault, Reports: w.reports, Metrics: counted,
-		Health: w.health, Events: mgr.GetEventRecorder("plimsoll-manager"), Now: time.Now, Policy: certificate.DefaultPolicy(),
+		Health: w.health, Events: mgr.GetEventRecorder("plimsoll-manager"), Now: time.Now, Policy: lives,
 		Surroundings: Surroundings{
 			AgentImage: "registry.test/plimsoll:v1", OperatorNamespace: "plimsoll-system", Engines: policy.Engines{v1.EnginePostgres: postgres.New(postgres.Options{})},
 		},
@@ -586,6 +584,22 @@ func TestRollOfAnImage(t *testing.T) {
 	}
 }
 
+func TestAWrongImageIsToldAndCorrected(t *testing.T) {
+	for image, reason := range map[string]string{"registry.test/none:15": v1.ReasonImagePull, "registry.test/nginx:1": v1.ReasonContainerFailed} {
+		t.Run(reason, func(t *testing.T) {
+			w := newWorld(t)
+			w.fleet.refuse, w.fleet.crash = "registry.test/none:15", "registry.test/nginx:1"
+			w.database("orders", func(d *v1.Database) { d.Spec.Image = image })
+			d := w.until("orders", "the wrong image to be told", stalledBy(reason, "orders-1: "))
+			if d.Status.Instances[0].Message == "" {
+				t.Errorf("orders-1 does not say what is wrong: %+v", d.Status.Instances)
+			}
+			w.edit("orders", func(d *v1.Database) { d.Spec.Image = "registry.test/postgres:15" })
+			w.until("orders", "three instances of the good image", running)
+		})
+	}
+}
+
 func TestPasswordIsAdoptedAfterARefusal(t *testing.T) {
 	w := newWorld(t)
 	w.database("orders", func(d *v1.Database) { d.Spec.Replicas = new(int32(1)) })
@@ -611,6 +625,24 @@ func TestPasswordIsAdoptedAfterARefusal(t *testing.T) {
 	w.until("orders", "the address with the new password", func(*v1.Database) bool {
 		return strings.Contains(string(w.secret("orders-app").Data["uri"]), "a%20new%20one")
 	})
+}
+
+func TestAProblemThatIsOverIsToldNoMore(t *testing.T) {
+	w := newWorld(t)
+	w.database("orders")
+	w.until("orders", "three instances", running)
+	says := func(text string) func(*v1.Database) bool {
+		return func(d *v1.Database) bool { return d.Status.Instances[2].Message == text }
+	}
+	agent := w.fleet.of("orders-3")
+	w.fleet.with(func() { agent.problem = "become replica: out of memory" })
+	w.until("orders", "the problem", says("become replica: out of memory"))
+	w.fleet.with(func() { agent.problem = "" })
+	began := time.Now()
+	w.until("orders", "its end", func(d *v1.Database) bool { return says("")(d) && running(d) })
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("the end of a problem was told %s late", took)
+	}
 }
 
 func TestMaintenance(t *testing.T) {
@@ -668,6 +700,34 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 	w.until("billing", "three instances once the Secret is gone", running)
 }
 
+// TestTwoDatabasesAndOneSecret: whoever has it keeps it, the other says whose it is, and neither writes it again and again.
+func TestTwoDatabasesAndOneSecret(t *testing.T) {
+	w := newWorld(t)
+	orders := w.database("orders")
+	w.until("orders", "three instances", running)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+		Namespace: w.namespace, Name: "billing-ca", Labels: map[string]string{v1.LabelDatabase: "orders"},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "plimsoll.dev/v1", Kind: "Database", Name: "orders", UID: orders.UID, Controller: new(true)}},
+	}}
+	if err := w.person.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	w.database("billing")
+	w.until("billing", "the conflict", stalledBy(v1.ReasonSecretConflict, "Secret billing-ca exists and belongs to Database orders; delete it, or choose another name for the Database"))
+	time.Sleep(time.Second) // what was under way ends
+	before := w.objects()
+	time.Sleep(3 * time.Second)
+	if diff := cmp.Diff(before, w.objects()); diff != "" {
+		t.Errorf("two Databases go on about one Secret:\n%s", diff)
+	}
+	if !running(w.get("orders")) {
+		t.Error("the Database that has the Secret suffers")
+	}
+	if w.exists(&corev1.Pod{}, "billing-1") {
+		t.Error("a pod was made without its certificates")
+	}
+}
+
 func TestDeletionInEveryPhase(t *testing.T) {
 	for phase, reach := range map[string]func(w *world){
 		"before anything exists": func(w *world) { w.database("orders") },
@@ -686,6 +746,32 @@ func TestDeletionInEveryPhase(t *testing.T) {
 			w.database("orders")
 			w.until("orders", "three instances", running)
 			w.edit("orders", func(d *v1.Database) { d.Spec.Image = "registry.test/postgres:15" })
+		},
+		"degraded": func(w *world) {
+			w.database("orders")
+			w.until("orders", "three instances", running)
+			replica := w.fleet.of("orders-3")
+			w.fleet.with(func() { replica.problem = "out of memory" })
+			w.until("orders", "a replica to fail", func(d *v1.Database) bool { return d.Status.Phase == v1.PhaseDegraded })
+		},
+		"down": func(w *world) {
+			w.database("orders")
+			w.until("orders", "three instances", running)
+			leader := w.fleet.of("orders-1")
+			w.fleet.with(func() { leader.problem = "out of memory" })
+			w.until("orders", "the primary to fail", func(d *v1.Database) bool { return d.Status.Phase == v1.PhaseDown })
+		},
+		"paused": func(w *world) {
+			w.database("orders")
+			w.until("orders", "three instances", running)
+			w.edit("orders", func(d *v1.Database) { d.Spec.Maintenance.Paused = true })
+			w.until("orders", "the pause", running)
+		},
+		"rotating its certificates": func(w *world) {
+			w.database("orders")
+			w.until("orders", "three instances", running)
+			w.annotate("orders", v1.AnnotationRotate, request1("c", "", time.Now().Add(time.Minute)))
+			w.until("orders", "the rotation to begin", func(d *v1.Database) bool { return len(d.Status.Requests) > 0 })
 		},
 		"hibernated": func(w *world) {
 			w.database("orders", func(d *v1.Database) { d.Spec.Replicas = new(int32(1)) })

@@ -93,7 +93,9 @@ type draft struct {
 	topology engine.Topology
 	members  []engine.Member // those that exist
 	restart  map[string]string
+	invalid  bool // the spec breaks a rule: nothing is rolled towards it
 	handover *engine.Switchover
+	rotating string // how far a rotation that was asked for is
 }
 
 // A step does its part of the draft and says whether the next ones may go on.
@@ -107,13 +109,16 @@ func decide(s Seen, around Surroundings, now time.Time) Plan {
 	d.LookAgain = resync(s.Database)
 	for _, next := range []step{
 		(*draft).deleting, (*draft).knownEngine, (*draft).inputs, (*draft).paused, (*draft).refuse, (*draft).earlierVolumes,
-		(*draft).credentials, (*draft).objects, (*draft).plan, (*draft).claims, (*draft).hibernate, (*draft).pods,
+		(*draft).credentials, (*draft).rotateRequest, (*draft).objects, (*draft).plan, (*draft).claims, (*draft).hibernate, (*draft).pods,
 		(*draft).shrink, (*draft).roll, (*draft).restartRequest, (*draft).switchoverRequest, (*draft).aims, (*draft).roles,
 		(*draft).findings,
 	} {
 		if !next(d) {
 			break
 		}
+	}
+	if d.rotating != "" {
+		d.work(v1.ReasonChanging, "changing the certificates as requested: %s", d.rotating) // last: it may take long, and is no news
 	}
 	return d.Plan
 }
@@ -197,7 +202,7 @@ func (d *draft) knownEngine() bool {
 func (d *draft) inputs() bool {
 	db := d.seen.Database
 	parts := d.engine.Parts(d.database)
-	d.Effective = v1.EffectiveSpec{Image: parts.Image, Synchronous: synchronous(db)}
+	d.Effective = v1.EffectiveSpec{Image: parts.Image, Synchronous: synchronous(db), Parameters: d.engine.Effective(d.database)}
 	if db.Spec.Image != "" {
 		d.Effective.Image = db.Spec.Image
 	}
@@ -239,7 +244,8 @@ func synchronous(d *v1.Database) v1.SynchronousMode {
 
 func (d *draft) paused() bool { return !d.seen.Database.Spec.Maintenance.Paused }
 
-// refuse acts on nothing that the rules forbid. They are asked here too, since the webhook may not run.
+// refuse acts on nothing that the rules forbid. They are asked here too, since the webhook may not run. A Database that runs is
+// looked after all the same, so that one wrong field costs no certificate and no lost pod; only its instances are not rolled.
 func (d *draft) refuse() bool {
 	problems := policy.Check(nil, d.seen.Database, d.around.Engines)
 	if len(problems) == 0 {
@@ -251,14 +257,16 @@ func (d *draft) refuse() bool {
 	}
 	slices.Sort(texts)
 	d.stall(v1.ReasonInvalidSpec, "%s", strings.Join(texts, "; "))
-	return false
+	d.invalid = true
+	return d.Leadership.Epoch > 0
 }
 
 // earlierVolumes refuses to start on the data of another Database, or to mix it with this one's.
 func (d *draft) earlierVolumes() bool {
 	var names []string
 	for _, name := range sortedKeys(d.seen.Claims) {
-		if d.seen.Claims[name].Annotations[v1.AnnotationDatabaseUID] != string(d.seen.Database.UID) {
+		instance := strings.TrimSuffix(name, "-wal")
+		if ordinalOf(d.seen.Database.Name, instance) != 0 && d.seen.Claims[name].Annotations[v1.AnnotationDatabaseUID] != string(d.seen.Database.UID) {
 			names = append(names, name)
 		}
 	}
@@ -266,7 +274,7 @@ func (d *draft) earlierVolumes() bool {
 		return true
 	}
 	d.stall(v1.ReasonVolumesExist, "volumes of an earlier Database of this name exist: %s; delete these PersistentVolumeClaims, or choose another name", strings.Join(names, ", "))
-	return false
+	return d.Leadership.Epoch > 0 // a stray claim does not stop the care for one that runs
 }
 
 // credentials stops a new Database that lacks what it needs. One that runs goes on with what it has.

@@ -73,7 +73,7 @@ func (d *draft) bootstrap() string {
 // init is what a new database begins with. Its SQL is dropped once a primary served: it has run, and may hold secrets.
 func (d *draft) init() engine.DatabaseInit {
 	db := d.seen.Database
-	out := engine.DatabaseInit{Name: db.Spec.Bootstrap.Database, Owner: ownerName(db)}
+	out := engine.DatabaseInit{Name: db.Spec.Bootstrap.Database, Owner: ownerName(db), Version: db.Spec.Version}
 	if out.Name == "" {
 		out.Name = "app"
 	}

@@ -16,10 +16,13 @@ const handOverWindow = 2 * time.Minute
 // which is next for the changes that it knows of; for the others the order is the same: broken ones, replicas, the leader.
 func (d *draft) roll() bool {
 	t := d.topology
+	if !d.busy() && d.replaceIdle() {
+		return true
+	}
 	if t.Reason != "" {
 		d.work(v1.ReasonChanging, "%s", t.Reason)
 	}
-	if d.busy() {
+	if d.busy() || d.invalid {
 		return true
 	}
 	if next := t.Restart + t.Switchover; next != "" {
@@ -42,6 +45,18 @@ func (d *draft) roll() bool {
 		d.rollPods()
 	}
 	return true
+}
+
+// replaceIdle replaces an outdated pod that can lose nothing, and so waits for nobody: one without a process, and one of a Database
+// that never served. Several may have got the same wrong image.
+func (d *draft) replaceIdle() bool {
+	for _, name := range slices.Backward(d.Wanted) {
+		if d.outdated(name) && (d.idle(name) || d.broken(name) && !bootstrapped(d.seen.Database)) {
+			d.remove(name, "its pod's spec changed")
+			return true
+		}
+	}
+	return false
 }
 
 // unconvergedBeside is the first wanted instance but one that has not taken its aim yet: until all have, who needs a restart is not

@@ -168,6 +168,23 @@ func (d *draft) broken(name string) bool {
 	return pod != nil && !podReady(pod) && (r == nil || !r.Ready)
 }
 
+// idle says that no process of an instance's server can run: its pod has not got so far, or its container is between two failures.
+func (d *draft) idle(name string) bool {
+	pod := d.seen.Pods[name]
+	if pod == nil || podReady(pod) || d.seen.report(name) != nil {
+		return false
+	}
+	if pod.Status.Phase == corev1.PodPending {
+		return true
+	}
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.Name == desired.DatabaseContainer {
+			return c.State.Waiting != nil || c.State.Terminated != nil
+		}
+	}
+	return false
+}
+
 // findings tells of pods that cannot start and of servers that fail.
 func (d *draft) findings() bool {
 	for _, name := range byOrdinal(d.seen.Database.Name, sortedKeys(d.seen.Pods)) {
@@ -178,6 +195,7 @@ func (d *draft) findings() bool {
 		if image, message, bad := imageProblem(pod); bad {
 			d.stall(v1.ReasonImagePull, "%s: image %s cannot be pulled: %s; correct spec.image, spec.version or spec.imagePullSecrets", name, image, message)
 		}
+		d.containers(name, pod)
 		if c := podCondition(pod, corev1.PodScheduled); c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
 			d.stall(v1.ReasonUnschedulable, "%s: %s; add nodes, lower spec.resources or relax spec.scheduling", name, c.Message)
 		}
@@ -191,6 +209,19 @@ func (d *draft) findings() bool {
 		}
 	}
 	return true
+}
+
+// containers tells of one that cannot start, once it is no matter of a moment. An agent that is heard of speaks for itself.
+func (d *draft) containers(name string, pod *corev1.Pod) {
+	t := containerTroubleOf(pod, d.now)
+	if t == nil || d.seen.report(name) != nil {
+		return
+	}
+	if t.Lasting {
+		d.stall(v1.ReasonContainerFailed, "%s: %s; correct spec.image or spec.version, or what kubectl describe pod %s names", name, t.Words, name)
+		return
+	}
+	d.LookAgain = soonest(d.LookAgain, t.Look)
 }
 
 // imageProblem is the kubelet's word about an image that it cannot get.

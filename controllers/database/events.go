@@ -3,6 +3,7 @@ package database
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -56,7 +57,7 @@ func changes(before, now v1.DatabaseStatus) []occurrence {
 		if r.State == v1.RequestFailed || r.State == v1.RequestExpired {
 			kind = corev1.EventTypeWarning
 		}
-		note := fmt.Sprintf("request %s for a %s: %s", r.ID, r.Kind, r.State)
+		note := fmt.Sprintf("request %s (%s): %s", r.ID, r.Kind, r.State)
 		if r.Message != "" {
 			note += ": " + r.Message
 		}
@@ -96,10 +97,14 @@ func turned(before, now v1.DatabaseStatus, kind string) (metav1.Condition, bool)
 func (r *Reconciler) tell(ctx context.Context, d *v1.Database, all []occurrence) {
 	marks := map[string]string{v1.AnnotationOperation: operation(ctx)}
 	for _, o := range all {
-		note := o.Note
-		if len(note) > maxNote {
-			note = note[:maxNote-3] + "..."
-		}
-		r.events.AnnotatedEventf(d, nil, marks, o.Type, o.Reason, o.Action, "%s", note)
+		r.events.AnnotatedEventf(d, nil, marks, o.Type, o.Reason, o.Action, "%s", cut(o.Note, maxNote))
 	}
+}
+
+// cut bounds a text that may hold others' words, between two characters.
+func cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-3], "") + "..."
 }

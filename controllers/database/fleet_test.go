@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,6 +37,8 @@ type fleet struct {
 	port      int
 	// refuse makes pods of an image stay in ImagePullBackOff.
 	refuse string
+	// crash makes the container of pods of an image end again and again.
+	crash string
 
 	mu     sync.Mutex
 	next   int
@@ -63,6 +66,8 @@ type fakeAgent struct {
 	failures  int64
 	used      int64
 	secrets   string
+	problem   string
+	config    atomic.Pointer[tls.Config]
 	changed   chan struct{}
 	uid       string
 	terminate context.CancelFunc
@@ -114,11 +119,13 @@ func (f *fleet) kubelet(ctx context.Context) {
 		pod := &pods.Items[i]
 		exist[pod.UID] = true
 		f.mu.Lock()
-		known := f.agents[pod.UID] != nil
+		known := f.agents[pod.UID]
 		f.mu.Unlock()
-		if !known {
+		if known == nil {
 			f.start(ctx, pod)
+			continue
 		}
+		f.refresh(ctx, pod, known)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -129,6 +136,22 @@ func (f *fleet) kubelet(ctx context.Context) {
 			f.lost(ctx, a)
 		}
 	}
+}
+
+// refresh mounts the Secrets again when the pod's annotation says that they changed.
+func (f *fleet) refresh(ctx context.Context, pod *corev1.Pod, a *fakeAgent) {
+	f.mu.Lock()
+	same := a.secrets == pod.Annotations[v1.AnnotationSecretsHash]
+	f.mu.Unlock()
+	var secret corev1.Secret
+	if same || f.direct.Get(ctx, types.NamespacedName{Namespace: f.namespace, Name: desired.MemberName(pod.Name)}, &secret) != nil {
+		return
+	}
+	if err := a.load(secret.Data); err != nil {
+		f.t.Logf("fleet: %v", err)
+		return
+	}
+	f.with(func() { a.secrets = pod.Annotations[v1.AnnotationSecretsHash] })
 }
 
 // lost lets another take over when the leader's pod goes.
@@ -196,6 +219,16 @@ func (f *fleet) start(ctx context.Context, pod *corev1.Pod) {
 		_ = f.direct.Status().Update(ctx, pod)
 		return
 	}
+	if f.crash != "" && image == f.crash {
+		now := metav1.Now()
+		pod.Status.Phase, pod.Status.StartTime = corev1.PodRunning, &now
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+			Name: "database", Image: image, RestartCount: 3, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "no PostgreSQL server in the image"}},
+		}}
+		_ = f.direct.Status().Update(ctx, pod)
+		return
+	}
 	database := pod.Labels[v1.LabelDatabase]
 	var secret corev1.Secret
 	if err := f.direct.Get(ctx, types.NamespacedName{Namespace: f.namespace, Name: desired.MemberName(pod.Name)}, &secret); err != nil {
@@ -236,15 +269,26 @@ func (f *fleet) start(ctx context.Context, pod *corev1.Pod) {
 	}
 }
 
-func (a *fakeAgent) serve(port int, tlsData map[string][]byte) error {
+// load makes what a handshake uses of a member's Secret.
+func (a *fakeAgent) load(tlsData map[string][]byte) error {
 	cert, err := tls.X509KeyPair(tlsData["tls.crt"], tlsData["tls.key"])
 	if err != nil {
 		return fmt.Errorf("member certificate of %s: %w", a.name, err)
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(tlsData["ca.crt"])
-	listener, err := tls.Listen("tcp", net.JoinHostPort(a.ip, strconv.Itoa(port)), &tls.Config{
+	a.config.Store(&tls.Config{
 		Certificates: []tls.Certificate{cert}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13,
+	})
+	return nil
+}
+
+func (a *fakeAgent) serve(port int, tlsData map[string][]byte) error {
+	if err := a.load(tlsData); err != nil {
+		return err
+	}
+	listener, err := tls.Listen("tcp", net.JoinHostPort(a.ip, strconv.Itoa(port)), &tls.Config{
+		MinVersion: tls.VersionTLS13, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return a.config.Load(), nil },
 	})
 	if err != nil {
 		return err
@@ -367,6 +411,9 @@ func (a *fakeAgent) report() engine.Report {
 	r.Converged, r.Ready = true, true
 	if r.Leading {
 		r.Role, r.InSync, r.SyncWanted = engine.Primary, len(f.voters)-1, len(f.voters)/2
+	}
+	if a.problem != "" {
+		r.Ready, r.Converged, r.Problem, r.Reason = false, false, a.problem, "ServerFailed"
 	}
 	if a.aim.Stop {
 		r.Role, r.State, r.Ready = engine.Stopped, "fenced", false

@@ -107,7 +107,12 @@ func (h *Health) stale(ctx context.Context) error {
 	var problem error
 	for key, want := range due {
 		var got v1.Database
-		if err := h.read.Get(ctx, key, &got); err == nil && got.ResourceVersion == want.before {
+		err := h.read.Get(ctx, key, &got)
+		if client.IgnoreNotFound(err) != nil {
+			problem = fmt.Errorf("the cache does not answer for Database %s: %w", key, err)
+			continue
+		}
+		if err == nil && got.ResourceVersion == want.before {
 			problem = fmt.Errorf("the cache does not show a write to Database %s after %s", key, staleCache)
 			continue
 		}

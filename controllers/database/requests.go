@@ -15,6 +15,7 @@ import (
 const (
 	kindSwitchover = "switchover"
 	kindRestart    = "restart"
+	kindRotate     = "rotate"
 
 	// maxRequestBytes bounds what is parsed of an annotation that anyone with rights on the Database may write.
 	maxRequestBytes = 1024

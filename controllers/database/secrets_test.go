@@ -45,6 +45,17 @@ func TestProblemsOfSecretsAreNamed(t *testing.T) {
 			raw:  rawSecrets{members: map[string]rawSecret{"orders-1": {found: true, owners: []metav1.OwnerReference{{UID: "u2", Kind: "Certificate", Name: "c"}}}}},
 			want: "SecretConflict: Secret orders-1-member exists and belongs to Certificate c; delete it, or choose another name for the Database",
 		},
+		"a Secret of another Database": {
+			raw:  rawSecrets{authority: rawSecret{found: true, owners: []metav1.OwnerReference{{UID: "u2", Kind: "Database", Name: "billing"}}}},
+			want: "SecretConflict: Secret orders-ca exists and belongs to Database billing; delete it, or choose another name for the Database",
+		},
+		"credentials that belong to another Database are only read": {
+			spec: func(d *v1.Database) { d.Spec.Bootstrap.CredentialsSecret = "billing-app" },
+			raw: rawSecrets{credentials: rawSecret{
+				found: true, owners: []metav1.OwnerReference{{UID: "u2", Kind: "Database", Name: "billing"}},
+				data: map[string][]byte{"username": []byte("app"), "password": []byte("x")},
+			}},
+		},
 		"a broken authority": {
 			raw:  rawSecrets{authority: rawSecret{found: true, owners: mine, data: map[string][]byte{"tls.crt": []byte("x"), "tls.key": []byte("y")}}},
 			want: "SecretConflict",

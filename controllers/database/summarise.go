@@ -27,7 +27,7 @@ func summarise(s Seen, p Plan, acted Acted, now time.Time) v1.DatabaseStatus {
 	if p.Leadership.Epoch >= status.Epoch && p.Leadership.Epoch > 0 {
 		status.Epoch, status.Leader, status.Voters = p.Leadership.Epoch, p.Leadership.Leader, p.Leadership.Voters
 	}
-	status.Instances = instances(s, p)
+	status.Instances = instances(s, p, now)
 	status.Replicas, status.ReadyReplicas = 0, 0
 	for _, i := range status.Instances {
 		if s.Pods[i.Name] != nil {
@@ -62,19 +62,19 @@ func summarise(s Seen, p Plan, acted Acted, now time.Time) v1.DatabaseStatus {
 	return status
 }
 
-func instances(s Seen, p Plan) []v1.InstanceStatus {
+func instances(s Seen, p Plan, now time.Time) []v1.InstanceStatus {
 	names := byOrdinal(s.Database.Name, append(slices.Clone(p.Instances), p.Wanted...))
 	out := make([]v1.InstanceStatus, 0, len(names))
 	for _, name := range names {
 		if s.Pods[name] == nil && !slices.Contains(p.Instances, name) && p.Leadership.Epoch == 0 && ordinalOf(s.Database.Name, name) != 1 {
 			continue // not begun yet
 		}
-		out = append(out, instance(s, p, name))
+		out = append(out, instance(s, p, name, now))
 	}
 	return out
 }
 
-func instance(s Seen, p Plan, name string) v1.InstanceStatus {
+func instance(s Seen, p Plan, name string, now time.Time) v1.InstanceStatus {
 	pod, r := s.Pods[name], s.report(name)
 	i := v1.InstanceStatus{Name: name, Role: roleOf(r), Voter: p.Leadership.votes(name)}
 	if pod != nil {
@@ -95,13 +95,13 @@ func instance(s Seen, p Plan, name string) v1.InstanceStatus {
 		// The kubelet reaches it though the manager does not.
 		i.State, i.Ready, i.Message = "silent", true, "the kubelet finds it ready, but the manager has not heard its agent; if it stays so, check the network policies for port 7470"
 	default:
-		i.State, i.Message = "starting", waitsFor(s, name)
+		i.State, i.Message = "starting", waitsFor(s, name, now)
 	}
 	return i
 }
 
 // waitsFor says why a pod does not run yet, in the words of whom it waits for.
-func waitsFor(s Seen, name string) string {
+func waitsFor(s Seen, name string, now time.Time) string {
 	pod := s.Pods[name]
 	if pod.DeletionTimestamp != nil {
 		return "its old pod is ending"
@@ -111,6 +111,9 @@ func waitsFor(s Seen, name string) string {
 	}
 	if image, message, bad := imageProblem(pod); bad {
 		return fmt.Sprintf("image %s cannot be pulled: %s", image, message)
+	}
+	if t := containerTroubleOf(pod, now); t != nil {
+		return t.Words
 	}
 	return ""
 }
@@ -254,8 +257,10 @@ func stalled(p Plan, acted Acted) metav1.Condition {
 	switch {
 	case p.Stalled != nil:
 		return condition(v1.ConditionStalled, true, p.Stalled.Reason, p.Stalled.Message)
+	case acted.Foreign != nil && acted.Foreign.Kind == "Secret":
+		return condition(v1.ConditionStalled, true, v1.ReasonSecretConflict, acted.Foreign.Error())
 	case acted.Foreign != nil:
-		return condition(v1.ConditionStalled, true, v1.ReasonSecretConflict, acted.Foreign.Error()+"; delete it, or choose another name for the Database")
+		return condition(v1.ConditionStalled, true, v1.ReasonNameConflict, acted.Foreign.Error())
 	default:
 		return condition(v1.ConditionStalled, false, v1.ReasonSettled, "nothing waits for a person")
 	}
@@ -271,6 +276,8 @@ func durable(s Seen, p Plan) metav1.Condition {
 		return condition(v1.ConditionDurable, true, v1.ReasonAsynchronous, "writes wait for no replica, as asked: the newest can be lost with the primary")
 	case leader.InSync >= leader.SyncWanted && leader.SyncWanted > 0:
 		return condition(v1.ConditionDurable, true, v1.ReasonMajority, fmt.Sprintf("%d replicas are in step, and each write waits for %d", leader.InSync, leader.SyncWanted))
+	case leader.SyncWanted == 0:
+		return condition(v1.ConditionDurable, false, v1.ReasonNoMajority, "the leader is the only voter: writes wait for no replica until one has joined again")
 	case mode == v1.SynchronousPreferred:
 		return condition(v1.ConditionDurable, false, v1.ReasonNoMajority, "too few replicas are in step: writes go on and are held by fewer members")
 	default:

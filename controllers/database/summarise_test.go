@@ -11,6 +11,7 @@ import (
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/ssa"
 )
 
 // told is what a status comes to, for tables.
@@ -111,6 +112,16 @@ func TestSummarise(t *testing.T) {
 			scene: func() *scene { return settled(3) }, acted: Acted{Err: errors.New("the API server is busy")},
 			want: with(func(x *told) { x.Reconciling = "True Changing" }),
 		},
+		"a Secret that another Database made in the meantime is left to it, and said": {
+			scene: func() *scene { return settled(3) },
+			acted: Acted{Foreign: &ssa.ForeignError{Kind: "Secret", Namespace: "shop", Name: "orders-ca", Holder: "Database billing (uid u2)"}},
+			want:  with(func(x *told) { x.Stalled = "True SecretConflict" }),
+		},
+		"another object of its name that is someone else's is left to them, and said": {
+			scene: func() *scene { return settled(3) },
+			acted: Acted{Foreign: &ssa.ForeignError{Kind: "Service", Namespace: "shop", Name: "orders-rw", Holder: "someone else"}},
+			want:  with(func(x *told) { x.Stalled = "True NameConflict" }),
+		},
 		"a Database that goes away is deleting": {
 			scene: func() *scene { s := settled(3); s.Database.DeletionTimestamp = gone(); return s },
 			want:  with(func(x *told) { x.Phase = v1.PhaseDeleting }),
@@ -135,6 +146,16 @@ func TestSummarise(t *testing.T) {
 				t.Errorf("the same state is told in another way later, which would write to the API server for ever:\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestEffectiveParametersAreToldAsTheyHold(t *testing.T) {
+	s := settled(3)
+	s.Database.Spec.Parameters = v1.Parameters{"max_connections": "200"}
+	status := summarise(s.Seen, decide(s.Seen, surroundings(), noon()), Acted{}, noon())
+	got := status.Effective.Parameters
+	if _, mine := got["max_connections"]; mine || got["wal_level"] != "replica" || got["hot_standby"] != "on" {
+		t.Errorf("effective parameters: %v", got)
 	}
 }
 

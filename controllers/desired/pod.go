@@ -20,10 +20,6 @@ const (
 
 	// agentPath is where the operator's image has the agent.
 	agentPath = "/plimsoll-agent"
-
-	// terminationGrace is how long a pod may take to hand over and to stop its server. An agent ends as soon as it is done; the
-	// bound is for one that hangs, and after it the server recovers from its log as after a crash.
-	terminationGrace = 120
 )
 
 // Pod of an instance. Pods are made by ssa.Create and never applied: their spec cannot change. The role's label is applied
@@ -63,7 +59,7 @@ func podSpec(in Inputs, name string) corev1.PodSpec {
 		AutomountServiceAccountToken:  new(false),
 		EnableServiceLinks:            new(false),
 		RestartPolicy:                 corev1.RestartPolicyAlways,
-		TerminationGracePeriodSeconds: new(int64(terminationGrace)),
+		TerminationGracePeriodSeconds: new(int64(engine.TerminationGrace.Seconds())),
 		ImagePullSecrets:              slices.Clone(spec.ImagePullSecrets),
 		SecurityContext:               podSecurity(in),
 		InitContainers:                []corev1.Container{agentContainer(in)},

@@ -20,6 +20,8 @@ type Engine interface {
 	// Files are the member's configuration by file name, complete and deterministic. They depend on the other members' reports
 	// where a setting must change in order.
 	Files(d *v1.Database, m Member, all []Member) map[string]string
+	// Effective are the parameters that Plimsoll sets by itself, for status.effective.
+	Effective(d *v1.Database) map[string]string
 	// Parts are what this database adds to a pod.
 	Parts(d *v1.Database) Parts
 	// Next is the nearest safe topology on the way to what the spec asks; today's if nothing is to do.
@@ -133,6 +135,8 @@ type Account struct {
 type DatabaseInit struct {
 	Name  string `json:"name"`
 	Owner string `json:"owner"`
+	// Version that the spec asks for: a new database is not begun by another release that an image happens to hold.
+	Version string `json:"version,omitempty"`
 	// SQL runs once, as the owner, in order.
 	SQL []string `json:"sql,omitempty"`
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"time"
 )
 
 // The layout of a database pod: what the manager mounts and the agent finds. Every path is inside the container.
@@ -29,6 +30,15 @@ const (
 	AgentPort = 7470
 	// HealthPort answers the kubelet's probes in plain HTTP: /livez, /readyz, /startupz.
 	HealthPort = 7471
+)
+
+// A pod's end.
+const (
+	// TerminationGrace is how long a pod may take to hand over and to stop its server. An agent ends as soon as it is done; the
+	// bound is for one that hangs, and after it the server recovers from its log as after a crash.
+	TerminationGrace = 120 * time.Second
+	// TerminationReserve is the part of it that is left for the agent to kill what does not stop and to end by itself.
+	TerminationReserve = 10 * time.Second
 )
 
 // Environment of the agent's container.

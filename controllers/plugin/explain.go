@@ -32,10 +32,14 @@ func advice(reason string) string {
 		return "create the Secret, or the key, that the message names"
 	case v1.ReasonSecretConflict:
 		return "delete the Secret that the message names, or name the Database otherwise"
+	case v1.ReasonNameConflict:
+		return "delete the object that the message names, or name the Database otherwise"
 	case v1.ReasonVolumesExist:
 		return "delete the volumes that the message names, or name the Database otherwise"
 	case v1.ReasonImagePull:
 		return "correct spec.image, spec.version or spec.imagePullSecrets"
+	case v1.ReasonContainerFailed:
+		return "correct spec.image or spec.version; kubectl describe pod, and kubectl logs --previous, show more"
 	case v1.ReasonUnschedulable:
 		return "add nodes, lower spec.resources or relax spec.scheduling"
 	case v1.ReasonServerFailed:

@@ -15,7 +15,7 @@ import (
 )
 
 func newSwitchover(s *session) *cobra.Command {
-	r := request{session: s, annotation: v1.AnnotationSwitchover, kind: "switchover"}
+	r := request{session: s, annotation: v1.AnnotationSwitchover, kind: "switchover", timeout: 10 * time.Minute}
 	c := &cobra.Command{
 		Use:   "switchover DATABASE [INSTANCE]",
 		Short: "Hand the lead to another instance, with nothing lost",
@@ -27,11 +27,24 @@ func newSwitchover(s *session) *cobra.Command {
 }
 
 func newRestart(s *session) *cobra.Command {
-	r := request{session: s, annotation: v1.AnnotationRestart, kind: "restart"}
+	r := request{session: s, annotation: v1.AnnotationRestart, kind: "restart", timeout: 10 * time.Minute}
 	c := &cobra.Command{
 		Use:   "restart DATABASE [INSTANCE]",
 		Short: "Restart the servers one after another, replicas first; or one instance",
 		Args:  cobra.RangeArgs(1, 2),
+		RunE:  r.run,
+	}
+	r.flags(c)
+	return c
+}
+
+func newRotate(s *session) *cobra.Command {
+	// The new authority is trusted for a while before it signs: the manager's --rotation-trust.
+	r := request{session: s, annotation: v1.AnnotationRotate, kind: "rotate", timeout: 30 * time.Minute}
+	c := &cobra.Command{
+		Use:   "rotate DATABASE",
+		Short: "Change the certificate authority and every certificate, with nobody cut off",
+		Args:  cobra.ExactArgs(1),
 		RunE:  r.run,
 	}
 	r.flags(c)
@@ -48,7 +61,7 @@ type request struct {
 
 func (r *request) flags(c *cobra.Command) {
 	c.Flags().DurationVar(&r.expires, "expires", time.Minute, "give up if it has not begun by then")
-	c.Flags().DurationVar(&r.timeout, "timeout", 10*time.Minute, "how long to wait for the answer")
+	c.Flags().DurationVar(&r.timeout, "timeout", r.timeout, "how long to wait for the answer")
 	c.Flags().BoolVar(&r.noWait, "no-wait", false, "ask, print the request's id, and do not wait for the answer")
 }
 

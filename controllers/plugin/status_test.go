@@ -105,6 +105,7 @@ func TestReadersOfBadArguments(t *testing.T) {
 		"status without a name":        {args: []string{"status"}, want: "accepts 1 arg"},
 		"status in an unknown format":  {args: []string{"status", "orders", "-o", "table"}, want: `--output "table": use json or yaml`},
 		"fence without an instance":    {args: []string{"fence", "orders"}, want: "requires at least 2 arg"},
+		"rotate with a target":         {args: []string{"rotate", "orders", "orders-1"}, want: "accepts 1 arg"},
 		"a kubeconfig that is missing": {args: []string{"status", "orders", "--kubeconfig", "/does/not/exist"}, want: "read the kubeconfig"},
 		"a command that is unknown":    {args: []string{"promote", "orders"}, want: "unknown command"},
 	} {

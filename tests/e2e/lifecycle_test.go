@@ -109,10 +109,19 @@ func TestBadInput(t *testing.T) {
 		spoil  func(*v1.DatabaseSpec)
 		reason string
 		words  []string
+		mend   func(*v1.DatabaseSpec) // as the answer says; nil where it is no change of the spec
 	}{
 		"ImageThatCannotBePulled": {
 			spoil:  func(s *v1.DatabaseSpec) { s.Image = "registry.plimsoll.test:5000/absent:1" },
-			reason: v1.ReasonImagePull, words: []string{"absent:1"},
+			reason: v1.ReasonImagePull, words: []string{"absent:1"}, mend: func(s *v1.DatabaseSpec) { s.Image = "" },
+		},
+		"ImageWithoutAServer": {
+			spoil:  func(s *v1.DatabaseSpec) { s.Image = "docker.io/library/busybox:1" },
+			reason: v1.ReasonContainerFailed, words: []string{"no PostgreSQL server in the image"}, mend: func(s *v1.DatabaseSpec) { s.Image = "" },
+		},
+		"ImageOfAnotherRelease": {
+			spoil:  func(s *v1.DatabaseSpec) { s.Version, s.Image = "16", "docker.io/library/postgres:"+oldVersion },
+			reason: v1.ReasonServerFailed, words: []string{"asks for PostgreSQL 16 and the image holds PostgreSQL 15"},
 		},
 		"NoNodeWithRoom": {
 			spoil: func(s *v1.DatabaseSpec) {
@@ -137,6 +146,11 @@ func TestBadInput(t *testing.T) {
 			if err != nil || !strings.Contains(out, "Next: ") {
 				t.Errorf("kubectl plimsoll status says nothing to do (%v):\n%s", err, out)
 			}
+			if tc.mend == nil {
+				return
+			}
+			d.change(tc.mend)
+			d.awaitReady(readyLimit)
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -41,8 +42,11 @@ func OnLocal(ctx context.Context, log io.Writer, root string, c *cluster.Cluster
 	if err != nil {
 		return err
 	}
-	return Kubectl{Path: kubectl, Kubeconfig: c.Kubeconfig(), Log: log}.Operator(ctx, root, image, Namespace)
+	return Kubectl{Path: kubectl, Kubeconfig: c.Kubeconfig(), Log: log}.Operator(ctx, root, image, Namespace, localFlags()...)
 }
+
+// localFlags of the manager on the local cluster: nobody there has a copy of an authority that would take ten minutes to replace.
+func localFlags() []string { return []string{"--rotation-trust=20s"} }
 
 // push copies the image to the registry and returns its name by digest: a tag that moves would leave old images on the nodes.
 func push(ctx context.Context, log io.Writer, root, registry string) (string, error) {
@@ -73,10 +77,13 @@ type Kubectl struct {
 	Log        io.Writer
 }
 
-// Operator installs the operator with an image and waits until it serves.
-func (k Kubectl) Operator(ctx context.Context, root, image, namespace string) error {
+// Operator installs the operator with an image and flags, and waits until it serves.
+func (k Kubectl) Operator(ctx context.Context, root, image, namespace string, flags ...string) error {
 	manifests, err := Manifests(ctx, k.Log, root, image, namespace)
 	if err != nil {
+		return err
+	}
+	if manifests, err = withFlags(manifests, flags); err != nil {
 		return err
 	}
 	if _, err := k.Run(ctx, manifests, "apply", "--server-side", "--force-conflicts", "-f", "-"); err != nil {
@@ -101,6 +108,20 @@ func Manifests(ctx context.Context, log io.Writer, root, image, namespace string
 	manifests, err := os.ReadFile(filepath.Join(root, "dist", "install.yaml"))
 	if err != nil {
 		return nil, fmt.Errorf("render the operator's manifests: %w", err)
+	}
+	return manifests, nil
+}
+
+// managerArgument is the first of the manager's container in the rendered manifests.
+var managerArgument = regexp.MustCompile(`(?m)^( *)- manager$`)
+
+// withFlags puts flags into the rendered manifests.
+func withFlags(manifests []byte, flags []string) ([]byte, error) {
+	if n := len(managerArgument.FindAll(manifests, -1)); len(flags) > 0 && n != 1 {
+		return nil, fmt.Errorf("set %v: the manifests have the manager's command %d times, not once", flags, n)
+	}
+	for _, flag := range flags {
+		manifests = managerArgument.ReplaceAll(manifests, []byte("$0\n$1- "+flag))
 	}
 	return manifests, nil
 }

@@ -101,6 +101,27 @@ func TestManifestsOnAnAPIServer(t *testing.T) {
 	})
 }
 
+func TestFlagsGoIntoTheManifests(t *testing.T) {
+	const manifests = "      containers:\n      - args:\n        - manager\n        env: []\n"
+	for sentence, row := range map[string]struct{ manifests, want, problem string }{
+		"after the command":       {manifests: manifests, want: "      containers:\n      - args:\n        - manager\n        - --a=1\n        env: []\n"},
+		"not where there is none": {manifests: "args: []", problem: "set [--a=1]: the manifests have the manager's command 0 times, not once"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			got, err := withFlags([]byte(row.manifests), []string{"--a=1"})
+			if row.problem != "" {
+				if err == nil || err.Error() != row.problem {
+					t.Errorf("got error %v, want %s", err, row.problem)
+				}
+				return
+			}
+			if string(got) != row.want {
+				t.Errorf("got %q (%v), want %q", got, err, row.want)
+			}
+		})
+	}
+}
+
 // managerPod is the pod that the manager's Deployment would make.
 func managerPod(t *testing.T, manifests []byte) []byte {
 	t.Helper()

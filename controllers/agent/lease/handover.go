@@ -79,7 +79,11 @@ func (m *Machine) stopForHandOver() {
 	if h.forced || m.leaving || m.fenced() {
 		cause = "leaving"
 	}
-	m.stop(cause, m.deadline())
+	by := m.deadline()
+	if m.alone() {
+		by = 0 // nobody else can lead: the server may take its time to write all out
+	}
+	m.stop(cause, by)
 	if h.needed.Known {
 		h.phase = PhaseStopping
 	}

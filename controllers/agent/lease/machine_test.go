@@ -380,6 +380,50 @@ func TestLeaderStopsABudgetBeforeItsDeadline(t *testing.T) {
 	}
 }
 
+func TestNobodyHurriesTheOnlyVoter(t *testing.T) {
+	lead := func(voters ...string) *bench {
+		rec, f := goodRecord(), replicaFacts()
+		rec.Leader, rec.Voters = "a", voters
+		b := newBenchOf(t, Promise{Epoch: 5, Candidate: "a", Lease: 5}, true, rec, f)
+		f.Server = ServerPrimary
+		b.step(f)
+		if b.last.Role != RolePrimary {
+			t.Fatalf("the only voter: %+v", b.last)
+		}
+		b.step(f)
+		return b
+	}
+	for name, in := range map[string]Input{"leaving": Leaving{}, "fenced": Aim{Members: []string{"a"}, Fenced: true}} {
+		t.Run(name, func(t *testing.T) {
+			b := lead("a")
+			b.step(in)
+			if b.last.Role != RoleStop || b.last.Deadline != 0 {
+				t.Errorf("%+v, want a stop without a deadline", b.last)
+			}
+			if why := b.after(time.Minute).ask(KindSupport, "c", 6); why == "" {
+				t.Error("it supports another before its server has stopped")
+			}
+			b.step(Facts{Obeys: 1 << 40, Server: ServerStopped, HasData: true, StopBudget: time.Second})
+			if b.last.Role != RoleStop || b.m.stage != idle {
+				t.Errorf("%+v in stage %s, want stopped for good", b.last, b.m.stage)
+			}
+		})
+	}
+	t.Run("a second voter may have been written", func(t *testing.T) {
+		b := lead("a")
+		b.m.lead.lists = [][]string{{"a"}, {"a", "b"}}
+		b.m.lead.grants["b"] = b.now
+		b.step(Leaving{})
+		for b.last.Role != RoleStop && b.now < start.Add(time.Minute) {
+			b.m.lead.grants["b"] = b.now
+			b.after(100 * time.Millisecond)
+		}
+		if b.last.Role != RoleStop || b.last.Deadline == 0 || b.last.Deadline > b.now.Add(3*time.Second) {
+			t.Errorf("%+v, want a deadline within a grant: the other may count", b.last)
+		}
+	})
+}
+
 func TestReportingWithoutNewsDecidesNothing(t *testing.T) {
 	rec, f := goodRecord(), replicaFacts()
 	rec.Leader, rec.Voters = "a", []string{"a"}

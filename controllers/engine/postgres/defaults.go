@@ -121,12 +121,14 @@ func (e *Engine) Effective(d *v1.Database) map[string]string {
 	if err != nil {
 		return nil
 	}
-	all := defaults(d)
-	for name := range d.Spec.Parameters {
-		delete(all, lower(name))
-	}
-	for name, value := range fixed(v.major) {
-		all[name] = value
+	all := e.parameters(d)
+	own := fixed(v.major)
+	for name, value := range d.Spec.Parameters {
+		name = lower(name)
+		// What was refused does not hold: there the default does.
+		if _, mine := own[name]; !mine && e.wrong(name, value, v.major, replicas(d)) == "" {
+			delete(all, name)
+		}
 	}
 	return all
 }

@@ -142,6 +142,8 @@ func TestDefaultsFollowTheRoomThatThereIs(t *testing.T) {
 			d.Spec.Resources.Limits = corev1.ResourceList{"hugepages-2Mi": resource.MustParse("1Gi")}
 		}), map[string]string{"huge_pages": "try"}},
 		"what the user sets is no default": {orders(set("Shared_Buffers", "1GB")), map[string]string{"shared_buffers": ""}},
+		"what was refused does not hold":   {orders(set("max_connections", "3")), map[string]string{"max_connections": "100"}},
+		"what Plimsoll manages is told":    {orders(set("hot_standby", "off")), map[string]string{"hot_standby": "on", "password_encryption": "scram-sha-256"}},
 	}
 	e := New(Options{})
 	for name, row := range rows {

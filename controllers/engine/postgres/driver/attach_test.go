@@ -37,7 +37,11 @@ func TestAReplicaAttachesToTheWinnerBeforeItsPromotion(t *testing.T) {
 		winner.follows(p)
 		other.follows(p)
 	})
-	other.become(c.role(other, engine.Replica, 2, winner))
+	attached := c.role(other, engine.Replica, 2, winner)
+	other.become(attached)
+	if ok, err := other.d.inForce(c.ctx(), other.d.kept, attached); err != nil || !ok {
+		t.Errorf("the quick look at the settings says %v (%v)", ok, err)
+	}
 	c.until("it streams from the standby", func() error {
 		if n := asSuper[int](winner, "postgres", "SELECT count(*)::int FROM pg_stat_replication WHERE application_name = '"+other.name+"'"); n != 1 {
 			return fmt.Errorf("%d receivers: %v", n, other.log())

@@ -74,7 +74,7 @@ func (d *Driver) converge(ctx context.Context, c *pgx.Conn, r engine.Role) (refu
 	}
 	d.state.Lock()
 	d.syncWanted, d.upstream = 0, r.Upstream
-	d.turning = r.Kind == engine.Replica && r.Upstream == ""
+	d.turning, d.handing = r.Kind == engine.Replica && r.Upstream == "", false
 	if r.Kind == engine.Primary {
 		d.syncWanted = r.SyncCount
 	}

@@ -16,6 +16,17 @@ type binaries struct{ dir string }
 
 func (b binaries) path(name string) string { return filepath.Join(b.dir, name) }
 
+// major release of the programs, 0 if it cannot be told.
+func (b binaries) major() int {
+	for part := range strings.SplitSeq(b.dir, "/") {
+		if n, err := strconv.Atoi(strings.TrimPrefix(part, "pgsql-")); err == nil {
+			return n
+		}
+	}
+	n, _ := strconv.Atoi(os.Getenv("PG_MAJOR")) // the official image says it; 0 takes the careful way
+	return n
+}
+
 // findBinaries prefers the directory of the data's major version: an image may hold two.
 func findBinaries(dir string, major int) (binaries, error) {
 	if dir != "" {

@@ -239,20 +239,30 @@ func recordEnd(at lsn, length uint64, segment lsn) lsn {
 // longer to read than a report may take, and the next one finds it done.
 type lookup struct {
 	done chan struct{}
-	at   engine.Position
-	err  error
+	// of is what the log looked like when the search began: one that began while the server still wrote ends too early.
+	of string
+	// end it: another has taken its place.
+	end context.CancelFunc
+	at  engine.Position
+	err error
 }
 
-// offlinePosition of a stopped server, looked up once until the server runs again.
+// offlinePosition of a stopped server, looked up once until something is written to its log again.
 func (d *Driver) offlinePosition(ctx context.Context) (engine.Position, error) {
+	of := d.logStamp()
 	d.state.Lock()
 	l := d.offline
-	if l == nil {
-		l = &lookup{done: make(chan struct{})}
+	if l == nil || l.of != of {
+		if l != nil {
+			l.end()
+		}
+		alive, end := context.WithCancel(d.alive)
+		l = &lookup{done: make(chan struct{}), of: of, end: end}
 		d.offline = l
 		d.background.Go(func() {
 			defer close(l.done)
-			p, err := d.localPlace(d.alive)
+			defer end()
+			p, err := d.localPlace(alive)
 			l.at, l.err = position(uint64(p.timeline), p.end), err
 		})
 	}
@@ -267,6 +277,26 @@ func (d *Driver) offlinePosition(ctx context.Context) (engine.Position, error) {
 		return engine.Position{}, l.err
 	}
 	return l.at, nil
+}
+
+// logStamp differs once a server came or went, or something was written to the log of a stopped one. A server that refuses
+// everybody writes all the same: one that ends finishes commits and its checkpoint, one that starts may receive already. What is
+// found beside it is a lower bound for as long as it runs, and no longer.
+func (d *Driver) logStamp() string {
+	if pid := d.postmaster(); pid != 0 {
+		return fmt.Sprint("written by ", pid)
+	}
+	newest, count := int64(0), 0
+	if info, err := os.Stat(filepath.Join(d.data(), "global", "pg_control")); err == nil {
+		newest = info.ModTime().UnixNano()
+	}
+	files, _ := os.ReadDir(filepath.Join(d.data(), "pg_wal")) // what cannot be read says nothing; the search will
+	for _, f := range files {
+		if info, err := f.Info(); err == nil && info.Mode().IsRegular() {
+			newest, count = max(newest, info.ModTime().UnixNano()), count+1
+		}
+	}
+	return fmt.Sprint("at rest since ", newest, " in ", count, " files")
 }
 
 func (d *Driver) forgetOffline() {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -22,17 +21,6 @@ const walPrefix = "pg_wal-"
 
 func (d *Driver) newWALDir() string {
 	return filepath.Join(d.cfg.WALDir, walPrefix+strings.ToLower(rand.Text()[:8]))
-}
-
-// major of the server's programs.
-func (d *Driver) major() int {
-	for part := range strings.SplitSeq(d.bins.dir, "/") {
-		if n, err := strconv.Atoi(strings.TrimPrefix(part, "pgsql-")); err == nil {
-			return n
-		}
-	}
-	n, _ := strconv.Atoi(os.Getenv("PG_MAJOR")) // the official image says it; 0 takes the careful way
-	return n
 }
 
 // copy clones the upstream.

@@ -71,6 +71,7 @@ type Driver struct {
 	configFault string
 	syncWanted  int
 	streamed    bool
+	handing     bool // a hand-over has begun
 	turning     bool // hands are changing: others wait for a report, and for nothing in it that may wait
 
 	// reporting guards what Report keeps from one time to the next.
@@ -100,6 +101,9 @@ func New(cfg Config) (*Driver, error) {
 	bins, err := findBinaries(cfg.BinDir, dataMajor(filepath.Join(cfg.DataDir, dataName)))
 	if err != nil {
 		return nil, err
+	}
+	if data, image := dataMajor(filepath.Join(cfg.DataDir, dataName)), bins.major(); data > 0 && image > 0 && data != image {
+		return nil, fmt.Errorf("the data on the volume is PostgreSQL %d's and the image holds PostgreSQL %d; set spec.image or spec.version to PostgreSQL %d", data, image, data)
 	}
 	alive, stop := context.WithCancel(context.Background())
 	return &Driver{cfg: cfg, log: cfg.Logger, bins: bins, history: NewWatch(), alive: alive, stop: stop}, nil
@@ -211,6 +215,9 @@ func Explain(err error) (reason, text string, ok bool) {
 	}
 	return p.Reason, p.Message, true
 }
+
+// Starting says that the error is that of a server that takes no connections yet: it starts, recovers, or is about to stop.
+func Starting(err error) bool { return state(err) == cannotConnectNow }
 
 // Unfit says whether the report is of a replica that cannot follow with the data that it has: stopped and prepared again, it can.
 func Unfit(r engine.Report) bool {

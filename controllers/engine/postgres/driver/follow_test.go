@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -117,6 +118,43 @@ func TestThePositionOfAStoppedServerIsWhereItsLogEnds(t *testing.T) {
 	at := p.report()
 	if at.State != "stopped" || at.Position.Bytes < m.report().Position.Bytes {
 		t.Errorf("killed primary at %+v", at)
+	}
+}
+
+// A server that stops refuses those who ask while it still writes. What its files said then must not be what they say for good: a
+// voter that takes its position for lower than it is lets others lead who lack what it acknowledged.
+func TestThePositionIsNotTakenBeforeTheServerHasStopped(t *testing.T) {
+	c := newCluster(t)
+	p := c.primary(false)
+	p.exec("CREATE TABLE a (id int)")
+	var checkpointer int
+	for _, pid := range children(p.cmd.Process.Pid) {
+		if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); strings.Contains(string(line), "checkpointer") {
+			checkpointer = pid
+		}
+	}
+	must(t, syscall.Kill(checkpointer, syscall.SIGSTOP))
+	must(t, p.cmd.Process.Signal(fastStop))
+	var early engine.Position
+	c.until("it refuses to answer", func() error {
+		r := p.report()
+		if r.State == "running" || r.Position.Bytes == 0 {
+			return fmt.Errorf("%s at %s", r.State, r.Position.Text)
+		}
+		early = r.Position
+		return nil
+	})
+	must(t, syscall.Kill(checkpointer, syscall.SIGCONT))
+	<-p.exited
+	p.cmd = nil
+	late := p.report().Position
+	if late.Bytes <= early.Bytes {
+		t.Errorf("stopped at %s, and before its last checkpoint at %s", late.Text, early.Text)
+	}
+	p.d.Close()
+	p.open()
+	if got := p.report().Position; got != late {
+		t.Errorf("its own files say %s, a new look %s", late.Text, got.Text)
 	}
 }
 

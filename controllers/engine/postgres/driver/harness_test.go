@@ -97,10 +97,10 @@ func installedMajor(t *testing.T) int {
 	b, err := findBinaries("", 0)
 	must(t, err)
 	d := &Driver{bins: b}
-	if d.major() == 0 {
+	if d.bins.major() == 0 {
 		t.Skip("the version of the installed PostgreSQL is unknown")
 	}
-	return d.major()
+	return d.bins.major()
 }
 
 func freePort(t *testing.T) int {

@@ -79,7 +79,7 @@ func (d *Driver) Prepare(ctx context.Context, r engine.Role) error {
 	}
 	switch step {
 	case StepInitialise:
-		err = d.initialise(ctx)
+		err = d.initialise(ctx, r.Database.Version)
 	case StepCopy, StepRecopy:
 		err = d.copy(ctx, r)
 	case StepRewind:
@@ -343,9 +343,13 @@ func (d *Driver) neutral(dir string) error {
 
 // initialise makes a new, empty database. Anyone who may use the socket still has to be mapped to the superuser, and over the
 // network nobody is, until Become gives accounts passwords.
-func (d *Driver) initialise(ctx context.Context) error {
+func (d *Driver) initialise(ctx context.Context, version string) error {
 	d.setPhase("initialising")
-	var err error
+	wanted, _, _ := strings.Cut(version, ".")
+	major, err := strconv.Atoi(wanted)
+	if has := d.bins.major(); err == nil && has > 0 && has != major {
+		return &Problem{Reason: "WrongVersion", Message: fmt.Sprintf("spec.version asks for PostgreSQL %d and the image holds PostgreSQL %d: correct one of them", major, has)}
+	}
 	for _, locale := range []string{"C.UTF-8", "en_US.utf8", "C"} {
 		if err = d.initdb(ctx, locale); err == nil {
 			return d.adopt()
@@ -363,7 +367,7 @@ func (d *Driver) initdb(ctx context.Context, locale string) error {
 		"-D", filepath.Join(d.cfg.DataDir, newName), "-U", postgres.Superuser, "--auth-local=peer", "--auth-host=scram-sha-256",
 		"--data-checksums", "-E", "UTF8", "--locale=" + locale, "--text-search-config=simple",
 	}
-	if d.major() >= 16 {
+	if d.bins.major() >= 16 {
 		args = append(args, "-c", "huge_pages=off") // SIGBUS where the node has huge pages and the pod may not use them
 	}
 	if d.hasWALDir() {

@@ -99,14 +99,25 @@ func (d *Driver) afterPromotion(r engine.Role) {
 	d.background.Go(func() {
 		ctx, done := context.WithTimeout(d.alive, 10*time.Minute)
 		defer done()
-		if pause(ctx, settleTime) != nil {
+		if pause(ctx, settleTime) != nil || d.handsOver() {
 			return
 		}
-		err := errors.Join(d.reserveSlots(ctx, r), d.checkpoint(ctx))
+		err := d.reserveSlots(ctx, r)
+		if !d.handsOver() {
+			err = errors.Join(err, d.checkpoint(ctx))
+		}
 		if err != nil && d.alive.Err() == nil {
 			d.log.Warn("not all is done after the promotion", "error", err.Error())
 		}
 	})
+}
+
+// handsOver says that a hand-over has begun since the promotion: it makes a checkpoint of its own, and a second one would be in the
+// way of its stop.
+func (d *Driver) handsOver() bool {
+	d.state.Lock()
+	defer d.state.Unlock()
+	return d.handing
 }
 
 // reserveSlots of a primary that still leads.
@@ -128,6 +139,9 @@ func (d *Driver) reserveSlots(ctx context.Context, r engine.Role) error {
 // Checkpoint writes out what is dirty, so that a stop soon after is quick. Call it before Quiesce: it may take minutes. What was
 // written while a long one went on would be left to the stop, so another follows, which is shorter.
 func (d *Driver) Checkpoint(ctx context.Context) error {
+	d.state.Lock()
+	d.handing = true
+	d.state.Unlock()
 	for range maxCheckpoints {
 		begin := time.Now()
 		if err := d.checkpoint(ctx); err != nil {

@@ -310,7 +310,7 @@ func (d *Driver) reportOffline(ctx context.Context, r engine.Report, why error) 
 	}
 	if d.running() {
 		r.State = "starting"
-		if state(why) != cannotConnectNow {
+		if state(why) != cannotConnectNow && !d.startsUp() {
 			r.Reason, r.Problem = "NotAnswering", "the server does not answer: "+why.Error()
 		}
 	}
@@ -323,14 +323,35 @@ func (d *Driver) reportOffline(ctx context.Context, r engine.Report, why error) 
 }
 
 // running tells whether a postmaster is there.
-func (d *Driver) running() bool {
+func (d *Driver) running() bool { return d.postmaster() != 0 }
+
+// postmaster is its process, or 0.
+func (d *Driver) postmaster() int {
+	raw, err := os.ReadFile(filepath.Join(d.data(), "postmaster.pid"))
+	if err != nil {
+		return 0
+	}
+	first, _, _ := strings.Cut(string(raw), "\n")
+	pid, err := strconv.Atoi(strings.TrimSpace(first))
+	if err != nil || !d.serves(pid) {
+		return 0
+	}
+	return pid
+}
+
+// startsUp is the postmaster's own word that it is not ready yet: at first it does not even have a socket.
+func (d *Driver) startsUp() bool {
 	raw, err := os.ReadFile(filepath.Join(d.data(), "postmaster.pid"))
 	if err != nil {
 		return false
 	}
-	first, _, _ := strings.Cut(string(raw), "\n")
-	pid, err := strconv.Atoi(strings.TrimSpace(first))
-	return err == nil && d.serves(pid)
+	const statusLine = 7
+	lines := strings.Split(string(raw), "\n")
+	if len(lines) <= statusLine {
+		return true // it writes the file line by line on its way up
+	}
+	status := strings.TrimSpace(lines[statusLine])
+	return status == "" || status == "starting"
 }
 
 // walBytes counts the log's segments by name: asking for the size of each would cost more than it tells.
