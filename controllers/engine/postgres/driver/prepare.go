@@ -300,7 +300,7 @@ func (d *Driver) sweepWAL() error {
 // mark makes the directory start as what the role is: everything but a primary that goes on with its own timeline starts in
 // recovery. Configuration that the data brought along is cut off.
 func (d *Driver) mark(ctx context.Context, r engine.Role) error {
-	if err := d.neutral(d.data()); err != nil {
+	if err := d.neutral(ctx, d.data()); err != nil {
 		return err
 	}
 	standby := r.Kind == engine.Replica
@@ -323,10 +323,16 @@ func (d *Driver) mark(ctx context.Context, r engine.Role) error {
 }
 
 // neutral cuts off configuration inside of a data directory: postgresql.conf is there for pg_rewind, which starts a server of its
-// own, and postgresql.auto.conf would come after ours.
-func (d *Driver) neutral(dir string) error {
+// own, and postgresql.auto.conf would come after ours. That server recovers from a crash only if it has room for the transactions
+// that were prepared, and must not take huge pages that the pod may not use.
+func (d *Driver) neutral(ctx context.Context, dir string) error {
+	said, err := d.run(ctx, nil, "pg_controldata", "-D", dir)
+	if err != nil {
+		return fmt.Errorf("read the control file: %w", err)
+	}
 	for name, text := range map[string]string{
-		mainFile: "# Plimsoll keeps the configuration outside of the data directory.\nlisten_addresses = ''\nlc_messages = 'C'\n",
+		mainFile: "# Plimsoll keeps the configuration outside of the data directory.\nlisten_addresses = ''\nlc_messages = 'C'\nhuge_pages = off\n" +
+			fmt.Sprintf("max_prepared_transactions = %d\n", floors(said)["max_prepared_transactions"]),
 		autoConf: "# Plimsoll keeps the configuration outside of the data directory.\n",
 	} {
 		if _, err := d.update(filepath.Join(dir, name), []byte(text)); err != nil {
