@@ -54,6 +54,8 @@ type Driver struct {
 	role          engine.Role
 	lock          *os.File
 	good, refused map[string]string // files that the server took and did not take last
+	trying        map[string]string // files of a start that was not seen to succeed
+	recalled      bool              // what the volume keeps of these was read
 	dirty         bool              // a file was written that the server may not have read
 	quiet         bool              // Quiesce holds
 	promoted      time.Time

@@ -99,7 +99,8 @@ func (d *Driver) Prepare(ctx context.Context, r engine.Role) error {
 		// Nobody to compare with: it starts as a replica of nobody, and Become compares before it connects.
 		r.Upstream = ""
 	}
-	raised, err := d.floored(ctx, d.usable(r))
+	usable := d.try(d.usable(r))
+	raised, err := d.floored(ctx, usable)
 	if err != nil {
 		return err
 	}
@@ -107,7 +108,7 @@ func (d *Driver) Prepare(ctx context.Context, r engine.Role) error {
 		return err
 	}
 	d.history.forget()
-	d.role, d.dirty, d.quiet = d.usable(r), false, false
+	d.role, d.dirty, d.quiet = usable, false, false
 	d.state.Lock()
 	d.streamed, d.upstream = false, r.Upstream
 	d.state.Unlock()
@@ -119,6 +120,7 @@ func (d *Driver) ready(r engine.Role) error {
 	if err := d.hold(); err != nil {
 		return err
 	}
+	d.recall()
 	if err := d.serverGone(); err != nil {
 		return err
 	}
