@@ -159,9 +159,16 @@ func (d *Driver) once(ctx context.Context, c *pgx.Conn, want engine.DatabaseInit
 // quietly are settings that keep a text out of the server's log and its statistics: it comes from a Secret. Errors quote it, too.
 func quietly() [][2]string {
 	return [][2]string{
-		{"log_statement", "none"}, {"log_min_messages", "fatal"}, {"log_min_error_statement", "panic"}, {"log_duration", "off"},
-		{"log_min_duration_statement", "-1"}, {"log_min_duration_sample", "-1"}, {"log_transaction_sample_rate", "0"},
-		{"pg_stat_statements.track", "none"}, {"pgaudit.log", "none"}, {"auto_explain.log_min_duration", "-1"},
+		{"log_statement", "none"},
+		{"log_min_messages", "fatal"},
+		{"log_min_error_statement", "panic"},
+		{"log_duration", "off"},
+		{"log_min_duration_statement", "-1"},
+		{"log_min_duration_sample", "-1"},
+		{"log_transaction_sample_rate", "0"},
+		{"pg_stat_statements.track", "none"},
+		{"pgaudit.log", "none"},
+		{"auto_explain.log_min_duration", "-1"},
 	}
 }
 

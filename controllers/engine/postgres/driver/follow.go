@@ -70,10 +70,10 @@ func (d *Driver) runningPlace(ctx context.Context, c *pgx.Conn) (place, error) {
 	var system, received, replayed, startup string
 	var read bool
 	var receivedTL, ownTL, segment int64
-	err := c.QueryRow(ctx, "SELECT (SELECT system_identifier::text FROM pg_control_system()), coalesce(pg_last_wal_receive_lsn()::text, '0/0'), coalesce(pg_last_wal_replay_lsn()::text, '0/0'), "+
+	err := c.QueryRow(ctx, "SELECT "+ownLogRead+", "+startupProcess+", (SELECT system_identifier::text FROM pg_control_system()), coalesce(pg_last_wal_receive_lsn()::text, '0/0'), coalesce(pg_last_wal_replay_lsn()::text, '0/0'), "+
 		"coalesce((SELECT received_tli FROM pg_stat_wal_receiver), 0)::int8, (SELECT greatest(timeline_id, min_recovery_end_timeline) FROM pg_control_checkpoint(), pg_control_recovery())::int8, "+
-		"(SELECT setting::int8 FROM pg_settings WHERE name = 'wal_segment_size'), "+startupProcess+", "+ownLogRead).
-		Scan(&system, &received, &replayed, &receivedTL, &ownTL, &segment, &startup, &read)
+		"(SELECT setting::int8 FROM pg_settings WHERE name = 'wal_segment_size')").
+		Scan(&read, &startup, &system, &received, &replayed, &receivedTL, &ownTL, &segment)
 	if err != nil {
 		return place{}, fmt.Errorf("ask the replica where it is: %w", err)
 	}

@@ -225,11 +225,12 @@ func (d *Driver) askReplica(ctx context.Context, c *pgx.Conn, r *engine.Report) 
 	var received, replayed, latest, sender, status *string
 	var startup string
 	var read bool
-	// The process counts, not only the view: that shows a receiver only once it is connected.
-	err := c.QueryRow(ctx, "SELECT pg_last_wal_receive_lsn()::text, pg_last_wal_replay_lsn()::text, w.latest_end_lsn::text, w.sender_host, w.status, coalesce(w.received_tli, 0)::int8, "+
+	// Whether the log was read comes before the positions, which may only grow after it. For receiving the process counts, not only the
+	// view: that shows a receiver only once it is connected.
+	err := c.QueryRow(ctx, "SELECT "+ownLogRead+", "+startupProcess+", pg_last_wal_receive_lsn()::text, pg_last_wal_replay_lsn()::text, w.latest_end_lsn::text, w.sender_host, w.status, coalesce(w.received_tli, 0)::int8, "+
 		"(SELECT greatest(timeline_id, min_recovery_end_timeline) FROM pg_control_checkpoint(), pg_control_recovery())::int8, "+
-		"(SELECT setting::int8 FROM pg_settings WHERE name = 'wal_segment_size'), "+mayReceive+", "+startupProcess+", "+ownLogRead+" FROM (SELECT) one LEFT JOIN pg_stat_wal_receiver w ON true").
-		Scan(&received, &replayed, &latest, &sender, &status, &receivedTL, &ownTL, &segment, &r.Receiving, &startup, &read)
+		"(SELECT setting::int8 FROM pg_settings WHERE name = 'wal_segment_size'), "+mayReceive+" FROM (SELECT) one LEFT JOIN pg_stat_wal_receiver w ON true").
+		Scan(&read, &startup, &received, &replayed, &latest, &sender, &status, &receivedTL, &ownTL, &segment, &r.Receiving)
 	if err != nil {
 		return fmt.Errorf("ask the replica: %w", err)
 	}
