@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"fmt"
+	"net/netip"
 	"regexp"
 	"sort"
 	"strings"
@@ -156,14 +157,43 @@ func wrongHBA(line string) string {
 	if len(f) < need {
 		return "must be: type database user address method [options]"
 	}
+	if problem := wrongAddress(f[3]); problem != "" {
+		return problem
+	}
 	method := f[4]
 	if strings.Count(f[3], ".") == 3 && !strings.Contains(f[3], "/") || strings.Contains(f[3], ":") && !strings.Contains(f[3], "/") {
 		if len(f) < 6 {
 			return "an address needs a mask: write 10.0.0.0/8"
 		}
+		if problem := wrongMask(f[3], f[4]); problem != "" {
+			return problem
+		}
 		method = f[5]
 	}
+	if method == "cert" && f[0] != "hostssl" {
+		return "method cert needs hostssl: only a TLS connection has a certificate"
+	}
 	return wrongMethod(method)
+}
+
+// wrongAddress: the server takes host names and words, too, but a "/" always is of a prefix.
+func wrongAddress(address string) string {
+	if !strings.Contains(address, "/") {
+		return ""
+	}
+	if _, err := netip.ParsePrefix(address); err != nil {
+		return fmt.Sprintf("%q is no range of addresses; write 10.0.0.0/8 or fd00::/8", address)
+	}
+	return ""
+}
+
+func wrongMask(address, mask string) string {
+	a, err1 := netip.ParseAddr(address)
+	m, err2 := netip.ParseAddr(mask)
+	if err1 != nil || err2 != nil || a.Is4() != m.Is4() {
+		return fmt.Sprintf("%q with the mask %q is no range of addresses; write 10.0.0.0/8", address, mask)
+	}
+	return ""
 }
 
 func wrongMethod(method string) string {

@@ -32,6 +32,7 @@ func (d *Driver) Become(ctx context.Context, r engine.Role) error {
 	if err != nil {
 		return fmt.Errorf("ask the server for its role: %w", err)
 	}
+	d.started()
 	if r.Kind == engine.Replica && !replica {
 		return errors.New("become replica: the server is a primary; it must be stopped and prepared first")
 	}
@@ -87,8 +88,11 @@ func (d *Driver) converge(ctx context.Context, c *pgx.Conn, r engine.Role) (refu
 	if fault == "" {
 		d.role = usable
 		if maps.Equal(usable.Files, r.Files) {
-			d.good, d.refused = r.Files, nil
 			d.tellFault("")
+			if d.refused != nil || !maps.Equal(d.good, r.Files) {
+				d.good, d.refused = r.Files, nil
+				d.remember()
+			}
 			return nil, nil
 		}
 		return refusedProblem(d.configFault), nil
@@ -98,6 +102,7 @@ func (d *Driver) converge(ctx context.Context, c *pgx.Conn, r engine.Role) (refu
 		return nil, refusedProblem(fault)
 	}
 	d.refused = r.Files
+	d.remember()
 	d.role = d.usable(r)
 	if again, err := d.load(ctx, c, d.role); err != nil || again != "" {
 		return nil, errors.Join(refusedProblem(fault), err)

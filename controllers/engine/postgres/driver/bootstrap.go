@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -129,7 +130,7 @@ func (d *Driver) once(ctx context.Context, c *pgx.Conn, want engine.DatabaseInit
 	}
 	ctx, done := context.WithTimeout(ctx, d.cfg.BootstrapTimeout)
 	defer done()
-	owner, err := d.connect(ctx, want.Owner, want.Name)
+	owner, err := d.connectQuietly(ctx, c, want)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
@@ -155,7 +156,47 @@ func (d *Driver) once(ctx context.Context, c *pgx.Conn, want engine.DatabaseInit
 	return writeNote(ctx, c, step, note{done: true, xid: xid})
 }
 
-// bootstrapProblem says which line of the user's text is wrong.
+// quietly are settings that keep a text out of the server's log and its statistics: it comes from a Secret. Errors quote it, too.
+func quietly() [][2]string {
+	return [][2]string{
+		{"log_statement", "none"},
+		{"log_min_messages", "fatal"},
+		{"log_min_error_statement", "panic"},
+		{"log_duration", "off"},
+		{"log_min_duration_statement", "-1"},
+		{"log_min_duration_sample", "-1"},
+		{"log_transaction_sample_rate", "0"},
+		{"pg_stat_statements.track", "none"},
+		{"pgaudit.log", "none"},
+		{"auto_explain.log_min_duration", "-1"},
+	}
+}
+
+// connectQuietly logs in as the owner with those settings. Only the superuser may make them, so they are the owner's for the moment
+// in which its session begins: that keeps them to its end. An end in between leaves them, and the step, which is not noted yet, comes
+// again and takes them away.
+func (d *Driver) connectQuietly(ctx context.Context, c *pgx.Conn, want engine.DatabaseInit) (*pgx.Conn, error) {
+	whose := "ALTER ROLE " + ident(want.Owner) + " IN DATABASE " + ident(want.Name)
+	var set, reset strings.Builder
+	for _, s := range quietly() {
+		fmt.Fprintf(&set, "%s SET %s = %s;", whose, s[0], quoted(s[1]))
+		fmt.Fprintf(&reset, "%s RESET %s;", whose, s[0])
+	}
+	if _, err := c.Exec(ctx, set.String(), pgx.QueryExecModeSimpleProtocol); err != nil {
+		return nil, fmt.Errorf("keep the text out of the log: %w", err)
+	}
+	owner, err := d.connect(ctx, want.Owner, want.Name)
+	if _, failed := c.Exec(ctx, reset.String(), pgx.QueryExecModeSimpleProtocol); failed != nil {
+		err = errors.Join(err, fmt.Errorf("let the owner's later sessions be logged again: %w", failed))
+	}
+	if err != nil && owner != nil {
+		closeConn(owner)
+	}
+	return owner, err
+}
+
+// bootstrapProblem says which line of the user's text is wrong, and nothing of what the server says of it: its words may quote the
+// text.
 func bootstrapProblem(what, sql string, err error) error {
 	var e *pgconn.PgError
 	if !errors.As(err, &e) {
@@ -172,7 +213,7 @@ func bootstrapProblem(what, sql string, err error) error {
 	}
 	where := ""
 	if e.Position > 0 {
-		where = fmt.Sprintf(" in line %d", line)
+		where = fmt.Sprintf(" at character %d, in line %d", e.Position, line)
 	}
-	return &Problem{Reason: "BootstrapFailed", Message: fmt.Sprintf("%s failed%s: %s (SQLSTATE %s); nothing of it was kept; correct the text that spec.bootstrap.sql names", what, where, e.Message, e.Code)}
+	return &Problem{Reason: "BootstrapFailed", Message: fmt.Sprintf("%s failed%s (SQLSTATE %s); nothing of it was kept; correct the text that spec.bootstrap.sql names", what, where, e.Code)}
 }

@@ -47,7 +47,7 @@ func (d *Driver) copy(ctx context.Context, r engine.Role) error {
 	if _, err := d.run(ctx, tell, "pg_basebackup", args...); err != nil {
 		return fmt.Errorf("copy %s: %w", r.Upstream, err)
 	}
-	if err := d.neutral(fresh); err != nil {
+	if err := d.neutral(ctx, fresh); err != nil {
 		return err
 	}
 	if _, err := d.update(filepath.Join(fresh, standbySignal), nil); err != nil {
@@ -157,7 +157,8 @@ func (d *Driver) rewindOrCopy(ctx context.Context, r engine.Role, from source) e
 	if err == nil {
 		return nil
 	}
-	if ctx.Err() != nil {
+	var p *passing
+	if ctx.Err() != nil || errors.As(err, &p) {
 		return err
 	}
 	d.log.Warn("rewind failed; copying the primary's data instead", "upstream", r.Upstream, "error", err.Error())
@@ -165,17 +166,17 @@ func (d *Driver) rewindOrCopy(ctx context.Context, r engine.Role, from source) e
 }
 
 func (d *Driver) pgRewind(ctx context.Context, r engine.Role, from source) error {
-	up, err := d.dial(ctx, r.Upstream)
-	if err != nil {
-		return fmt.Errorf("rewind to %s: %w", r.Upstream, err)
+	if err := d.rewindable(ctx, r, from); err != nil {
+		return &passing{fmt.Errorf("rewind to %s: %w", r.Upstream, err)}
 	}
-	defer up.close()
-	if err := up.checkpointed(ctx, from.timeline); err != nil {
-		return fmt.Errorf("rewind to %s: %w", r.Upstream, err)
-	}
-	if err := d.neutral(d.data()); err != nil {
+	return d.rewindNow(ctx, r)
+}
+
+func (d *Driver) rewindNow(ctx context.Context, r engine.Role) error {
+	if err := d.neutral(ctx, d.data()); err != nil {
 		return err
 	}
+	standby := exists(filepath.Join(d.data(), standbySignal))
 	if err := os.WriteFile(d.rewind(), nil, 0o600); err != nil {
 		return fmt.Errorf("rewind to %s: %w", r.Upstream, err)
 	}
@@ -189,12 +190,16 @@ func (d *Driver) pgRewind(ctx context.Context, r engine.Role, from source) error
 	d.log.Info("rewinding", "upstream", r.Upstream)
 	tell := func(line string) { d.log.Info("rewinding", "upstream", r.Upstream, "progress", line) }
 	if _, err := d.run(ctx, tell, "pg_rewind", "-D", d.data(), "--source-server="+d.conninfo(r.Upstream, "plimsoll_rewind", postgres.SystemDatabase), "--progress"); err != nil {
-		return fmt.Errorf("rewind to %s: %w", r.Upstream, err)
+		err = fmt.Errorf("rewind to %s: %w", r.Upstream, err)
+		if !notConnected(err) {
+			return err
+		}
+		return errors.Join(&passing{err}, d.untouched(standby))
 	}
 	if _, err := d.update(filepath.Join(d.data(), standbySignal), nil); err != nil {
 		return err
 	}
-	if err := d.neutral(d.data()); err != nil {
+	if err := d.neutral(ctx, d.data()); err != nil {
 		return err
 	}
 	if err := syncDir(d.data()); err != nil {

@@ -54,6 +54,8 @@ type Driver struct {
 	role          engine.Role
 	lock          *os.File
 	good, refused map[string]string // files that the server took and did not take last
+	trying        map[string]string // files of a start that was not seen to succeed
+	recalled      bool              // what the volume keeps of these was read
 	dirty         bool              // a file was written that the server may not have read
 	quiet         bool              // Quiesce holds
 	promoted      time.Time
@@ -64,6 +66,8 @@ type Driver struct {
 	state       sync.Mutex
 	phase       string
 	offline     *lookup
+	readBy      string // startup process that has read the server's own log to its end
+	replaying   string // startup process that had not, when offline was looked up
 	upstream    string
 	applied     string
 	configFault string

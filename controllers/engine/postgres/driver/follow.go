@@ -67,12 +67,13 @@ func (d *Driver) askLeader(ctx context.Context, host string, here place) (source
 
 // runningPlace of a replica.
 func (d *Driver) runningPlace(ctx context.Context, c *pgx.Conn) (place, error) {
-	var system, received, replayed string
+	var system, received, replayed, startup string
+	var read bool
 	var receivedTL, ownTL, segment int64
-	err := c.QueryRow(ctx, "SELECT (SELECT system_identifier::text FROM pg_control_system()), coalesce(pg_last_wal_receive_lsn()::text, '0/0'), coalesce(pg_last_wal_replay_lsn()::text, '0/0'), "+
+	err := c.QueryRow(ctx, "SELECT "+ownLogRead+", "+startupProcess+", (SELECT system_identifier::text FROM pg_control_system()), coalesce(pg_last_wal_receive_lsn()::text, '0/0'), coalesce(pg_last_wal_replay_lsn()::text, '0/0'), "+
 		"coalesce((SELECT received_tli FROM pg_stat_wal_receiver), 0)::int8, (SELECT greatest(timeline_id, min_recovery_end_timeline) FROM pg_control_checkpoint(), pg_control_recovery())::int8, "+
 		"(SELECT setting::int8 FROM pg_settings WHERE name = 'wal_segment_size')").
-		Scan(&system, &received, &replayed, &receivedTL, &ownTL, &segment)
+		Scan(&read, &startup, &system, &received, &replayed, &receivedTL, &ownTL, &segment)
 	if err != nil {
 		return place{}, fmt.Errorf("ask the replica where it is: %w", err)
 	}
@@ -85,5 +86,9 @@ func (d *Driver) runningPlace(ctx context.Context, c *pgx.Conn) (place, error) {
 		return place{}, err
 	}
 	end := max(a, b)
-	return place{system: system, timeline: uint32(max(receivedTL, ownTL, d.timelineAt(end, lsn(segment)))), end: end}, nil
+	at, err := d.held(ctx, startup, read, position(uint64(max(receivedTL, ownTL, d.timelineAt(end, lsn(segment)))), end))
+	if err != nil {
+		return place{}, fmt.Errorf("it still replays its own log: %w", err)
+	}
+	return place{system: system, timeline: uint32(at.Timeline), end: lsn(at.Bytes)}, nil
 }

@@ -118,7 +118,7 @@ func TestBadBootstrapSQLIsToldAndRunsOnceItIsCorrected(t *testing.T) {
 	if !errors.As(err, &p) || p.Reason != "BootstrapFailed" {
 		t.Fatalf("error %v, want a problem", err)
 	}
-	want := `bootstrap SQL 2 of 2 failed in line 2: relation "b" does not exist (SQLSTATE 42P01); nothing of it was kept; correct the text that spec.bootstrap.sql names`
+	want := `bootstrap SQL 2 of 2 failed at character 39, in line 2 (SQLSTATE 42P01); nothing of it was kept; correct the text that spec.bootstrap.sql names`
 	if p.Message != want {
 		t.Errorf("message %q, want %q", p.Message, want)
 	}

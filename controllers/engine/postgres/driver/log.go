@@ -163,8 +163,11 @@ func (w *Watch) count(r Record) {
 	case "28P01", "28000":
 		w.auth++
 	}
-	if r.Level != "FATAL" && r.Level != "ERROR" && r.Level != "LOG" || r.User != "" {
-		return // what a client says proves nothing
+	if r.Level != "FATAL" && r.Level != "ERROR" && r.Level != "LOG" {
+		return
+	}
+	if r.Backend != "walreceiver" && r.Backend != "startup" {
+		return // what a client says proves nothing, and it may have any name
 	}
 	switch {
 	case strings.Contains(r.Message, "requested WAL segment") && strings.Contains(r.Message, "has already been removed"):

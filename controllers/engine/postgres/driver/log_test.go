@@ -89,11 +89,13 @@ func TestRefusedLoginsAreCounted(t *testing.T) {
 func TestWhyAReplicaCannotFollow(t *testing.T) {
 	gone := at + "XX000\twalreceiver\t\t\t\tFATAL:  could not receive data from WAL stream: ERROR:  requested WAL segment 000000010000000000000003 has already been removed\n"
 	rows := map[string]struct{ text, want string }{
-		"its log is gone":     {gone, reasonLogRemoved},
-		"it has forked":       {at + "XX000\twalreceiver\t\t\t\tFATAL:  could not start WAL streaming: ERROR:  requested starting point 0/7000000 on timeline 1 is not in this server's history\n", reasonForked},
-		"it streams again":    {gone + at + "00000\twalreceiver\t\t\t\tLOG:  started streaming WAL from primary at 0/3000000 on timeline 1\n", ""},
-		"a client says so":    {strings.ReplaceAll(gone, "walreceiver\t\t\t", "client backend\th\tu\td"), ""},
-		"the network is down": {at + "XX000\twalreceiver\t\t\t\tFATAL:  could not connect to the primary server: connection refused\n", ""},
+		"its log is gone":  {gone, reasonLogRemoved},
+		"it has forked":    {at + "XX000\twalreceiver\t\t\t\tFATAL:  could not start WAL streaming: ERROR:  requested starting point 0/7000000 on timeline 1 is not in this server's history\n", reasonForked},
+		"it streams again": {gone + at + "00000\twalreceiver\t\t\t\tLOG:  started streaming WAL from primary at 0/3000000 on timeline 1\n", ""},
+		"a client says so": {strings.ReplaceAll(gone, "walreceiver\t\t\t", "client backend\th\tu\td"), ""},
+		"a client whose name says that it has none":   {at + "28000\tclient backend\th\t[unknown]\trequested WAL segment has already been removed\tFATAL:  no pg_hba.conf entry for database \"requested WAL segment has already been removed\"\n", ""},
+		"the startup process says that it has forked": {at + "00000\tstartup\t\t\t\tLOG:  new timeline 4 forked off current database system timeline 1 before current recovery point 0/3000000\n", reasonForked},
+		"the network is down":                         {at + "XX000\twalreceiver\t\t\t\tFATAL:  could not connect to the primary server: connection refused\n", ""},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {

@@ -89,6 +89,9 @@ func (d *Driver) Prepare(ctx context.Context, r engine.Role) error {
 	if err != nil {
 		return err
 	}
+	if err := d.dropPlaceholders(ctx); err != nil {
+		return err
+	}
 	if err := d.mark(ctx, r); err != nil {
 		return err
 	}
@@ -96,7 +99,8 @@ func (d *Driver) Prepare(ctx context.Context, r engine.Role) error {
 		// Nobody to compare with: it starts as a replica of nobody, and Become compares before it connects.
 		r.Upstream = ""
 	}
-	raised, err := d.floored(ctx, d.usable(r))
+	usable := d.try(d.usable(r))
+	raised, err := d.floored(ctx, usable)
 	if err != nil {
 		return err
 	}
@@ -104,7 +108,7 @@ func (d *Driver) Prepare(ctx context.Context, r engine.Role) error {
 		return err
 	}
 	d.history.forget()
-	d.role, d.dirty, d.quiet = d.usable(r), false, false
+	d.role, d.dirty, d.quiet = usable, false, false
 	d.state.Lock()
 	d.streamed, d.upstream = false, r.Upstream
 	d.state.Unlock()
@@ -116,6 +120,7 @@ func (d *Driver) ready(r engine.Role) error {
 	if err := d.hold(); err != nil {
 		return err
 	}
+	d.recall()
 	if err := d.serverGone(); err != nil {
 		return err
 	}
@@ -297,7 +302,7 @@ func (d *Driver) sweepWAL() error {
 // mark makes the directory start as what the role is: everything but a primary that goes on with its own timeline starts in
 // recovery. Configuration that the data brought along is cut off.
 func (d *Driver) mark(ctx context.Context, r engine.Role) error {
-	if err := d.neutral(d.data()); err != nil {
+	if err := d.neutral(ctx, d.data()); err != nil {
 		return err
 	}
 	standby := r.Kind == engine.Replica
@@ -320,10 +325,16 @@ func (d *Driver) mark(ctx context.Context, r engine.Role) error {
 }
 
 // neutral cuts off configuration inside of a data directory: postgresql.conf is there for pg_rewind, which starts a server of its
-// own, and postgresql.auto.conf would come after ours.
-func (d *Driver) neutral(dir string) error {
+// own, and postgresql.auto.conf would come after ours. That server recovers from a crash only if it has room for the transactions
+// that were prepared, and must not take huge pages that the pod may not use.
+func (d *Driver) neutral(ctx context.Context, dir string) error {
+	said, err := d.run(ctx, nil, "pg_controldata", "-D", dir)
+	if err != nil {
+		return fmt.Errorf("read the control file: %w", err)
+	}
 	for name, text := range map[string]string{
-		mainFile: "# Plimsoll keeps the configuration outside of the data directory.\nlisten_addresses = ''\nlc_messages = 'C'\n",
+		mainFile: "# Plimsoll keeps the configuration outside of the data directory.\nlisten_addresses = ''\nlc_messages = 'C'\nhuge_pages = off\n" +
+			fmt.Sprintf("max_prepared_transactions = %d\n", floors(said)["max_prepared_transactions"]),
 		autoConf: "# Plimsoll keeps the configuration outside of the data directory.\n",
 	} {
 		if _, err := d.update(filepath.Join(dir, name), []byte(text)); err != nil {

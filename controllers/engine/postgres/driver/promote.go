@@ -82,7 +82,7 @@ func (d *Driver) reserve(ctx context.Context, c *pgx.Conn, want uint64) error {
 		if !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("promote: %w", err)
 		}
-		if err := d.write(d.historyFile(uint32(n)), []byte("# Never used: another timeline was reserved by Plimsoll.\n"), 0o600); err != nil {
+		if err := d.write(d.historyFile(uint32(n)), []byte(placeholder), 0o600); err != nil {
 			return err
 		}
 	}

@@ -58,7 +58,9 @@ func (d *Driver) Report(ctx context.Context) (engine.Report, error) {
 	if r.Role == engine.Replica && r.LagBytes < 0 {
 		r.Reason, r.Problem = d.history.ReplicationProblem(r.Reason, r.Problem)
 	}
-	d.forgetOffline()
+	if r.Role == engine.Primary {
+		d.forgetOffline()
+	}
 	return r, nil
 }
 
@@ -221,15 +223,18 @@ func (d *Driver) askReplica(ctx context.Context, c *pgx.Conn, r *engine.Report) 
 	r.Role = engine.Replica
 	var receivedTL, ownTL, segment int64
 	var received, replayed, latest, sender, status *string
-	// The process counts, not only the view: that shows a receiver only once it is connected.
-	err := c.QueryRow(ctx, "SELECT pg_last_wal_receive_lsn()::text, pg_last_wal_replay_lsn()::text, w.latest_end_lsn::text, w.sender_host, w.status, coalesce(w.received_tli, 0)::int8, "+
+	var startup string
+	var read bool
+	// Whether the log was read comes before the positions, which may only grow after it. For receiving the process counts, not only the
+	// view: that shows a receiver only once it is connected.
+	err := c.QueryRow(ctx, "SELECT "+ownLogRead+", "+startupProcess+", pg_last_wal_receive_lsn()::text, pg_last_wal_replay_lsn()::text, w.latest_end_lsn::text, w.sender_host, w.status, coalesce(w.received_tli, 0)::int8, "+
 		"(SELECT greatest(timeline_id, min_recovery_end_timeline) FROM pg_control_checkpoint(), pg_control_recovery())::int8, "+
 		"(SELECT setting::int8 FROM pg_settings WHERE name = 'wal_segment_size'), "+mayReceive+" FROM (SELECT) one LEFT JOIN pg_stat_wal_receiver w ON true").
-		Scan(&received, &replayed, &latest, &sender, &status, &receivedTL, &ownTL, &segment, &r.Receiving)
+		Scan(&read, &startup, &received, &replayed, &latest, &sender, &status, &receivedTL, &ownTL, &segment, &r.Receiving)
 	if err != nil {
 		return fmt.Errorf("ask the replica: %w", err)
 	}
-	at := func(text *string) lsn {
+	number := func(text *string) lsn {
 		if text == nil {
 			return 0
 		}
@@ -237,8 +242,8 @@ func (d *Driver) askReplica(ctx context.Context, c *pgx.Conn, r *engine.Report) 
 		return v
 	}
 	// What was received is what is on disk; after a restart it is unknown or a segment's start until streaming begins again.
-	end := max(at(received), at(replayed))
-	r.Position = position(uint64(max(receivedTL, ownTL, d.timelineAt(end, lsn(segment)))), end)
+	end := max(number(received), number(replayed))
+	shown := position(uint64(max(receivedTL, ownTL, d.timelineAt(end, lsn(segment)))), end)
 	if r.Receiving {
 		d.state.Lock()
 		r.Upstream = d.upstream
@@ -249,14 +254,22 @@ func (d *Driver) askReplica(ctx context.Context, c *pgx.Conn, r *engine.Report) 
 	}
 	streaming := status != nil && *status == "streaming"
 	if streaming {
-		r.LagBytes = max(0, int64(at(latest))-int64(at(replayed)))
+		r.LagBytes = max(0, int64(number(latest))-int64(number(replayed)))
 	}
 	// A replica that was in step once goes on serving reads while its primary is away; one that never was may be years behind.
 	d.state.Lock()
 	d.streamed = d.streamed || streaming
 	r.Ready = d.streamed
 	d.state.Unlock()
-	return slotsOf(ctx, c, r, "pg_last_wal_replay_lsn()")
+	if err := slotsOf(ctx, c, r, "pg_last_wal_replay_lsn()"); err != nil {
+		return err
+	}
+	at, err := d.held(ctx, startup, read, shown)
+	if err != nil {
+		d.log.Info("where the log ends is not known yet: the server still replays", "replayed", end.String(), "error", err.Error())
+	}
+	r.Position = at // or none: one that is too low would be taken for all that it acknowledged
+	return nil
 }
 
 // timelineAt is the newest timeline whose log reaches the position, by the names of its files; 0 if none is there. Without a
@@ -287,6 +300,7 @@ func (d *Driver) reportOffline(ctx context.Context, r engine.Report, why error) 
 		r.State = "stopped"
 		return r, nil
 	}
+	d.forgetReplaying()
 	r.Role, r.State = engine.Primary, "stopped"
 	if exists(filepath.Join(d.data(), standbySignal)) {
 		r.Role = engine.Replica

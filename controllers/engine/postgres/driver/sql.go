@@ -38,6 +38,8 @@ func (d *Driver) connect(ctx context.Context, role, database string) (*pgx.Conn,
 			"idle_in_transaction_session_timeout": "30s", "synchronous_commit": "local", "default_transaction_read_only": "off",
 			"standard_conforming_strings": "on", "row_security": "off", "client_min_messages": "warning",
 			"log_statement": "none", "log_min_error_statement": "panic", "log_min_duration_statement": "-1", "log_duration": "off",
+			// Of extensions; without their libraries the server takes them for names that nobody reads.
+			"pg_stat_statements.track": "none", "pgaudit.log": "none",
 		}
 	}
 	conn, err := pgx.ConnectConfig(ctx, cfg)

@@ -18,6 +18,11 @@ type upstream struct{ conn *pgconn.PgConn }
 const upstreamTimeout = 10 * time.Second
 
 func (d *Driver) dial(ctx context.Context, host string) (*upstream, error) {
+	return d.dialAs(ctx, host, "plimsoll_prepare", "database")
+}
+
+// dialAs with a mode of replication: "database" counts against the upstream's max_wal_senders, "false" against its max_connections.
+func (d *Driver) dialAs(ctx context.Context, host, application, mode string) (*upstream, error) {
 	cfg, err := pgconn.ParseConfig("")
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", host, err)
@@ -29,7 +34,7 @@ func (d *Driver) dial(ctx context.Context, host string) (*upstream, error) {
 	cfg.Host, cfg.Port, cfg.User, cfg.Database = host, uint16(d.cfg.Port), postgres.ReplicationUser, postgres.SystemDatabase
 	cfg.Password, cfg.TLSConfig, cfg.Fallbacks = "", tls, nil
 	cfg.ConnectTimeout = 5 * time.Second
-	cfg.RuntimeParams = map[string]string{"replication": "database", "application_name": "plimsoll_prepare", "search_path": "pg_catalog", "statement_timeout": "10s"}
+	cfg.RuntimeParams = map[string]string{"replication": mode, "application_name": application, "search_path": "pg_catalog", "statement_timeout": "10s"}
 	ctx, done := context.WithTimeout(ctx, upstreamTimeout)
 	defer done()
 	conn, err := pgconn.ConnectConfig(ctx, cfg)
@@ -62,7 +67,7 @@ func (u *upstream) row(ctx context.Context, sql string) ([][]byte, error) {
 // source asks the upstream where it is.
 func (u *upstream) source(ctx context.Context) (source, error) {
 	// Before all else: one that is promoted meanwhile is then still taken for a standby, of which less is believed.
-	row, err := u.row(ctx, "SELECT pg_catalog.pg_is_in_recovery(), NOT "+mayReceive+" AND pg_catalog.pg_last_wal_replay_lsn() >= coalesce(pg_catalog.pg_last_wal_receive_lsn(), '0/0')")
+	row, err := u.row(ctx, "SELECT pg_catalog.pg_is_in_recovery(), NOT "+mayReceive+" AND "+ownLogRead+" AND pg_catalog.pg_last_wal_replay_lsn() >= coalesce(pg_catalog.pg_last_wal_receive_lsn(), '0/0')")
 	if err != nil {
 		return source{}, err
 	}

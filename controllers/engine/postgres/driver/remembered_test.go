@@ -1,0 +1,55 @@
+package driver
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine/postgres"
+)
+
+// TestANewPodStartsWithTheLastGoodConfiguration: the server does not start with a line of pg_hba.conf that it refuses.
+func TestANewPodStartsWithTheLastGoodConfiguration(t *testing.T) {
+	c := newCluster(t)
+	m := c.primary(false)
+	bad := func(line string) engine.Role {
+		r := c.role(m, engine.Primary, 1, nil)
+		r.Files[postgres.FileHBA] += line + "\n"
+		return r
+	}
+	refuses := func(r engine.Role) {
+		t.Helper()
+		var p *Problem
+		if err := m.d.Become(c.ctx(), r); !errors.As(err, &p) || p.Reason != "ConfigurationRefused" {
+			t.Errorf("error %v", err)
+		}
+		if got := m.report(); got.Reason != "ConfigurationRefused" || got.Role != engine.Primary {
+			t.Errorf("report %+v", got)
+		}
+	}
+	newPod := func() {
+		m.kill()
+		m.d.Close()
+		m.open()
+	}
+	seen := bad("hostssl all all 10.0.0.0/99 scram-sha-256")
+	refuses(seen)
+	newPod()
+	m.start(seen)
+	refuses(seen)
+
+	newPod()
+	unseen := bad("hostssl all all 10.0.0.0/98 scram-sha-256")
+	must(t, m.d.Prepare(c.ctx(), unseen)) // and the server does not start, and the pod is made anew
+	newPod()
+	m.start(unseen)
+	refuses(unseen)
+
+	m.become(c.role(m, engine.Primary, 1, nil))
+	newPod()
+	m.start(c.role(m, engine.Primary, 1, nil))
+	m.become(c.role(m, engine.Primary, 1, nil))
+	if got := m.report(); got.Problem != "" {
+		t.Errorf("it still says %s", got.Problem)
+	}
+}
