@@ -182,7 +182,7 @@ func (m *member) alone(t *testing.T) {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if fmt.Sprint(names) != fmt.Sprint([]string{lockName, dataName}) {
+	if fmt.Sprint(names) != fmt.Sprint([]string{lockName, rememberedName, dataName}) {
 		t.Errorf("the data volume holds %v", names)
 	}
 	logs, err := os.ReadDir(m.cfg.WALDir)

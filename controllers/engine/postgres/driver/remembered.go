@@ -36,6 +36,11 @@ func (d *Driver) recall() {
 	}
 	d.recalled = true
 	path := filepath.Join(d.cfg.DataDir, rememberedName)
+	if halves, err := filepath.Glob(filepath.Join(d.cfg.DataDir, "."+rememberedName+".*")); err == nil {
+		for _, half := range halves {
+			_ = os.Remove(half) // of a write that was cut off
+		}
+	}
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return

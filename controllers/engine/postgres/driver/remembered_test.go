@@ -2,6 +2,8 @@ package driver
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
@@ -47,8 +49,12 @@ func TestANewPodStartsWithTheLastGoodConfiguration(t *testing.T) {
 
 	m.become(c.role(m, engine.Primary, 1, nil))
 	newPod()
+	must(t, os.WriteFile(filepath.Join(m.cfg.DataDir, "."+rememberedName+".123"), nil, 0o600)) // what a write that was cut off leaves
 	m.start(c.role(m, engine.Primary, 1, nil))
 	m.become(c.role(m, engine.Primary, 1, nil))
+	if left, err := filepath.Glob(filepath.Join(m.cfg.DataDir, "."+rememberedName+"*")); err != nil || len(left) > 0 {
+		t.Errorf("it leaves %v (%v)", left, err)
+	}
 	if got := m.report(); got.Problem != "" {
 		t.Errorf("it still says %s", got.Problem)
 	}
