@@ -147,7 +147,7 @@ func TestWarnings(t *testing.T) {
 		},
 		"two replicas stop together": {
 			[]edit{set("spec.replicas", int64(2))},
-			[]string{"spec.replicas: with 2 instances, writes stop when either is lost, because a majority of 2 is both; use 3, or set spec.replication.synchronous to preferred"},
+			[]string{"spec.replicas: with 2 instances, writes stop when either is lost, because a majority of 2 is both; use 3"},
 		},
 		"asynchronous replicas lose writes": {
 			[]edit{set("spec.replication.synchronous", "none")},
