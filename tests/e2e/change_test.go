@@ -69,15 +69,14 @@ func TestChanges(t *testing.T) {
 	})
 	d.shows("max_locks_per_transaction", "96")
 	step("a minor version", func() { d.change(func(s *v1.DatabaseSpec) { s.Version = newVersion }) })
-	now, err := d.get(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, i := range now.Status.Instances {
-		if i.Version != newVersion {
-			t.Errorf("instance %s runs %s, want %s", i.Name, i.Version, newVersion)
+	d.await(10*time.Second, "every instance runs "+newVersion, func(now *v1.Database) error {
+		for _, i := range now.Status.Instances {
+			if i.Version != newVersion {
+				return fmt.Errorf("%s runs %q", i.Name, i.Version)
+			}
 		}
-	}
+		return nil
+	})
 	step("a larger volume", func() {
 		d.change(func(s *v1.DatabaseSpec) { s.Storage.Size = resource.MustParse("2Gi") })
 	})
