@@ -108,6 +108,16 @@ func TestDecide(t *testing.T) {
 			},
 			want: gist{Stalled: "SecretMissing: Secret x does not exist", Working: "Changing: starting orders-3", Pods: []string{"orders-3"}},
 		},
+		"a spec that breaks a rule does not keep a running Database from its lost pod": {
+			scene: func() *scene {
+				s := settled(3)
+				s.Database.Spec.Parameters = v1.Parameters{"fsync": "off"}
+				delete(s.Pods, "orders-3")
+				s.silence("orders-3")
+				return s
+			},
+			want: gist{Stalled: `InvalidSpec: spec.parameters[fsync]: Invalid value: "off": fsync must stay on: without it a crash destroys the data`, Working: "Changing: starting orders-3", Pods: []string{"orders-3"}},
+		},
 		"an unknown engine is refused": {
 			scene: func() *scene { s := empty(1); s.Database.Spec.Engine = "oracle"; return s },
 			want:  gist{Stalled: `InvalidSpec: spec.engine: "oracle" is not known; use postgres`},

@@ -2,6 +2,7 @@ package database
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -27,6 +28,15 @@ func toldOf(s v1.DatabaseStatus) told {
 		return string(c.Status) + " " + c.Reason
 	}
 	return told{s.Phase, s.Ready, c(v1.ConditionReady), c(v1.ConditionReconciling), c(v1.ConditionStalled), c(v1.ConditionDurable)}
+}
+
+func TestALeaderThatIsTheOnlyVoterIsNotSaidToWait(t *testing.T) {
+	s := settled(2)
+	s.report("orders-1", func(r *engine.Report) { r.InSync, r.SyncWanted = 0, 0 })
+	got := durable(s.Seen, decide(s.Seen, surroundings(), noon()))
+	if got.Status != metav1.ConditionFalse || !strings.Contains(got.Message, "writes wait for no replica") {
+		t.Errorf("Durable is %s: %s", got.Status, got.Message)
+	}
 }
 
 func TestSummarise(t *testing.T) {
