@@ -21,7 +21,6 @@ import (
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/client"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/kube"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/lease"
-	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/process"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine/postgres/driver"
 )
@@ -60,9 +59,6 @@ func TestMain(m *testing.M) {
 
 // playPod sets up what a container runtime does, then is the agent: PID 1, not root.
 func playPod(path string) error {
-	if err := process.HoldMainThread(); err != nil {
-		return err
-	}
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		return err

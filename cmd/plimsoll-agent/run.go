@@ -58,9 +58,6 @@ func run(getenv func(string) string, out io.Writer) error {
 
 // serve runs the agent beside the reaper, which needs the main thread.
 func serve(o options) error {
-	if err := process.HoldMainThread(); err != nil {
-		return err
-	}
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(memoryLimit)
 	}

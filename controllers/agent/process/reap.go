@@ -16,18 +16,15 @@ import (
 const sweepEvery = 10 * time.Second
 
 // errNotMainThread says that Reap was called from a goroutine that does not run on the process's first thread.
-var errNotMainThread = errors.New("reap orphans: not on the process's first thread; call it from main, before anything else")
+var errNotMainThread = errors.New("reap orphans: not on the process's first thread; call it from main")
 
-// HoldMainThread binds the main goroutine to the first thread of the process. Call it first of all in main.
-func HoldMainThread() error {
+// init binds the main goroutine to the first thread. In main it would be too late: the runtime may have moved the goroutine to
+// another thread between the two.
+func init() { //nolint:gochecknoinits // the one place where the runtime promises the first thread
 	runtime.LockOSThread()
-	if unix.Gettid() != os.Getpid() {
-		return errNotMainThread
-	}
-	return nil
 }
 
-// Reap collects orphans until the context ends. It must run on the goroutine that called HoldMainThread.
+// Reap collects orphans until the context ends. It must run on the main goroutine.
 //
 // The exit status of a child that somebody waits for must not be taken by the reaper. wait4(-1) would take it. But the kernel
 // gives orphans to one thread, the first of PID 1, and remembers for each child that is forked which thread forked it;
