@@ -99,7 +99,7 @@ func (m *Machine) startAsking() {
 	m.stage = asking
 	for _, v := range rec.Voters {
 		if v != m.cfg.Self {
-			m.send(v, Request{Kind: KindPreVote, Epoch: max(rec.Epoch, m.voter.promise.Epoch) + 1, Led: m.ledBy(rec)})
+			m.send(v, Request{Kind: KindPreVote, Epoch: max(rec.Epoch, m.voter.promise.Epoch) + 1, Led: m.ledBy(rec), Version: rec.Version})
 		}
 	}
 }
@@ -177,7 +177,7 @@ func (m *Machine) progressStanding() {
 		m.cand.resend = m.now.Add(m.cfg.Heartbeat / 2)
 		for _, v := range rec.Voters {
 			if _, ok := m.cand.answers[v]; !ok && v != m.cfg.Self {
-				m.send(v, Request{Kind: KindSupport, Epoch: epoch, Led: m.ledBy(rec)})
+				m.send(v, Request{Kind: KindSupport, Epoch: epoch, Led: m.ledBy(rec), Version: rec.Version})
 			}
 		}
 	}

@@ -73,12 +73,14 @@ func (m *Machine) changeLanded() {
 	l := &m.lead
 	c := l.change
 	l.change = change{}
-	l.record = c.record
+	l.record, l.recordAt = c.record, m.now
 	l.lists = [][]string{c.record.Voters}
+	m.knows(c.record.Epoch, c.record.Version)
 	if c.record.Epoch > l.epoch {
 		l.epoch = c.record.Epoch
-		m.voter.promise.Lease = max(m.voter.promise.Lease, l.epoch)
 		m.keeps(l.epoch, m.cfg.Self)
+	} else {
+		m.persist(m.voter.promise)
 	}
 	l.nextRound = m.now
 	m.note(c.kind, l.epoch, c.cause)
@@ -97,7 +99,7 @@ func (m *Machine) leaderReadLease() {
 	case s.ResourceVersion == "":
 		m.store.next = m.now.Add(m.cfg.MaxRetry) // the manager makes the shell; the agent has no right to
 		m.noteOnce("the Lease object is missing")
-	case !s.HasRecord || rec.Epoch < l.epoch:
+	case !s.HasRecord || rec.Epoch < l.epoch || rec.Version < l.record.Version:
 		if !m.holds() {
 			return
 		}
@@ -111,7 +113,7 @@ func (m *Machine) leaderReadLease() {
 	case c.active || rec.Version > l.record.Version:
 		m.note(EventBroken, l.epoch, "the Lease was edited")
 		*c = change{}
-		l.record, l.lists = rec, [][]string{rec.Voters}
+		l.record, l.recordAt, l.lists = rec, m.now, [][]string{rec.Voters}
 	}
 }
 
@@ -129,7 +131,7 @@ func sameRecord(a, b Record) bool {
 func (m *Machine) progressMembers() {
 	l := &m.lead
 	target, add := m.nextMember()
-	if target == "" || m.facts.Obeys < m.syncAt || !m.facts.Position.Known || m.facts.Server != ServerPrimary {
+	if target == "" || !m.toldVoters() || m.facts.Obeys < m.syncAt || !m.facts.Position.Known || m.facts.Server != ServerPrimary {
 		l.mark = mark{}
 		return
 	}
@@ -156,6 +158,18 @@ func (m *Machine) progressMembers() {
 	l.lists = [][]string{l.record.Voters, rec.Voters}
 	l.mark = mark{}
 	m.pushChange()
+}
+
+// toldVoters says that a majority of the voters granted by the record that stands: so the list before is never taken for the newest
+// by a majority of it, should etcd be restored to that.
+func (m *Machine) toldVoters() bool {
+	l, told := &m.lead, 0
+	for _, v := range l.record.Voters {
+		if at, ok := l.grants[v]; ok && at >= l.recordAt {
+			told++
+		}
+	}
+	return told >= m.rules.majority(len(l.record.Voters))
 }
 
 // nextMember picks the one change to work on: who asks to leave first, then

@@ -9,6 +9,7 @@ import (
 type leaderState struct {
 	epoch     uint64
 	record    Record     // that it leads by
+	recordAt  Time       // since when
 	lists     [][]string // the voter list; two while a change's outcome is unknown
 	grants    map[string]Time
 	peers     map[string]peer
@@ -49,7 +50,7 @@ type change struct {
 
 func (m *Machine) newLeader(rec Record) leaderState {
 	return leaderState{
-		epoch: rec.Epoch, record: rec, lists: [][]string{rec.Voters},
+		epoch: rec.Epoch, record: rec, recordAt: m.now, lists: [][]string{rec.Voters},
 		grants: map[string]Time{}, peers: map[string]peer{},
 	}
 }
@@ -61,7 +62,7 @@ func (m *Machine) claim(epoch uint64) {
 	m.lead = m.newLeader(m.cand.record)
 	m.lead.until = m.now.Add(m.cfg.Hold)
 	m.lead.nextRound = m.now
-	m.voter.promise.Lease = max(m.voter.promise.Lease, epoch)
+	m.knows(epoch, m.cand.record.Version)
 	m.stage = claiming
 }
 

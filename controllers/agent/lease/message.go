@@ -27,7 +27,7 @@ type Request struct {
 	Led     uint64   `json:"led,omitempty"`     // prevote, support: the epoch by which the Lease that the sender swaps against names the sender itself as leader; zero when it names another
 	Heir    string   `json:"heir,omitempty"`    // grant: being handed over to; release: who goes first
 	Needed  Position `json:"needed,omitzero"`   // release: what Heir must hold; all that was acknowledged is in it
-	Version uint64   `json:"version,omitempty"` // grant: the Lease record's version that the leader knows
+	Version uint64   `json:"version,omitempty"` // grant, prevote, support: the version of the Lease's record that the sender leads by, or would swap against
 	Cause   string   `json:"cause,omitempty"`   // release: for people
 	ID      string   `json:"id,omitempty"`      // release: of the switchover
 }

@@ -13,18 +13,19 @@ import (
 // Promise is what a voter must never forget: it grants nothing below Epoch,
 // and at Epoch only to Candidate.
 type Promise struct {
-	Epoch     uint64 `json:"epoch"`     // highest granted or supported
-	Candidate string `json:"candidate"` // to whom
-	Lease     uint64 `json:"lease"`     // highest epoch known to have stood in the Lease; a lower one there was restored from a backup
-	Fenced    bool   `json:"fenced"`    // the manager's last word: this instance must not serve, also after a restart
-	Released  bool   `json:"released"`  // Candidate is this member and its leadership at Epoch is over
+	Epoch     uint64 `json:"epoch"`             // highest granted or supported
+	Candidate string `json:"candidate"`         // to whom
+	Lease     uint64 `json:"lease"`             // highest epoch known to have stood in the Lease; a lower one there was restored from a backup
+	Version   uint64 `json:"version,omitempty"` // highest version known of the Lease's record: within one epoch it tells a backup
+	Fenced    bool   `json:"fenced"`            // the manager's last word: this instance must not serve, also after a restart
+	Released  bool   `json:"released"`          // Candidate is this member and its leadership at Epoch is over
 }
 
 // Validate says what is wrong with the promise.
 func (p Promise) Validate() error {
 	switch {
-	case p.Epoch > maxEpoch || p.Lease > maxEpoch:
-		return fmt.Errorf("promise: epoch %d or %d is out of bounds", p.Epoch, p.Lease)
+	case p.Epoch > maxEpoch || p.Lease > maxEpoch || p.Version > maxEpoch:
+		return fmt.Errorf("promise: epoch %d or %d, or version %d, is out of bounds", p.Epoch, p.Lease, p.Version)
 	case p.Epoch > 0 && !validName(p.Candidate):
 		return fmt.Errorf("promise: bad candidate %q", p.Candidate)
 	case p.Epoch == 0 && p.Candidate != "":

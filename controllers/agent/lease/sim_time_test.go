@@ -14,17 +14,17 @@ func TestTimeToNewLeader(t *testing.T) {
 		atWorst time.Duration
 	}{
 		"the leader's pod is gone at once": {
-			func(_ *world, n *node) { n.crash() }, 4500 * time.Millisecond,
+			func(_ *world, n *node) { n.crash() }, 4600 * time.Millisecond,
 		},
 		"the leader is cut off": {
 			func(w *world, n *node) {
 				for _, o := range w.nodes {
 					w.cut[[2]string{o.name, n.name}], w.cut[[2]string{n.name, o.name}] = true, true
 				}
-			}, 4500 * time.Millisecond,
+			}, 4600 * time.Millisecond,
 		},
 		"the leader's agent is frozen": {
-			func(_ *world, n *node) { n.frozen = true }, 4500 * time.Millisecond,
+			func(_ *world, n *node) { n.frozen = true }, 4600 * time.Millisecond,
 		},
 		"the leader's server dies": {
 			func(_ *world, n *node) { n.kill(); n.report() }, 300 * time.Millisecond,

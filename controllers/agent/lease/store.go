@@ -50,8 +50,8 @@ func (m *Machine) leaseRead(in LeaseRead) {
 	if s.heir {
 		s.heirAt = m.now
 	}
-	if in.Seen.HasRecord && in.Seen.Record.Epoch > m.voter.promise.Lease {
-		m.voter.promise.Lease = in.Seen.Record.Epoch // goes to disk with the next promise
+	if in.Seen.HasRecord {
+		m.knows(in.Seen.Record.Epoch, in.Seen.Record.Version) // goes to disk with the next promise
 	}
 	switch m.stage {
 	case reading:
@@ -96,8 +96,17 @@ func (m *Machine) leaseSwapped(in LeaseSwapped) {
 
 // restored says that the Lease holds less than this member knows to have stood
 // there: it was deleted, or etcd came back from a backup. Only a leader with
-// grants may repair that.
+// grants may repair that. The version tells a backup of the same epoch, whose
+// list of voters may be an older one.
 func (m *Machine) restored() bool {
-	s := m.store.seen
-	return !s.HasRecord || s.Record.Epoch < m.voter.promise.Lease
+	s, p := m.store.seen, m.voter.promise
+	return !s.HasRecord || s.Record.Epoch < p.Lease || s.Record.Version < p.Version
+}
+
+// knows keeps what stood in the Lease, and says whether it is news.
+func (m *Machine) knows(epoch, version uint64) bool {
+	p := &m.voter.promise
+	news := epoch > p.Lease || version > p.Version
+	p.Lease, p.Version = max(p.Lease, epoch), max(p.Version, version)
+	return news
 }

@@ -154,10 +154,13 @@ func (m *Machine) onGrant(in Received) {
 	if m.busyStanding() && r.Epoch >= m.cand.epoch {
 		m.stage = idle // somebody leads: nothing to stand for
 	}
-	v.promise.Lease = max(v.promise.Lease, r.Epoch) // who asks for grants stands in the Lease
+	news := m.knows(r.Epoch, r.Version) // who asks for grants stands in the Lease
 	if !m.keeps(r.Epoch, r.From) {
 		m.park(in)
 		return
+	}
+	if news {
+		m.persist(v.promise) // once for each change of the record; the grant need not wait for it
 	}
 	v.bound, v.boundUntil, v.holdUntil = r.From, m.now.Add(m.cfg.Grant), 0
 	v.leader = m.leaderNow(r)
@@ -238,6 +241,9 @@ func (m *Machine) wouldSupport(r Request) string {
 		// commit; its word about positions is worth nothing. But whom the Lease
 		// names has every commit itself: it needs the promise alone.
 		return "holds no data"
+	}
+	if r.Version != 0 && r.Version < m.voter.promise.Version {
+		return "knows a later Lease than the candidate, which was restored from a backup"
 	}
 	return m.freeFor(r.From)
 }
