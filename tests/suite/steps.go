@@ -66,7 +66,7 @@ func (w *workspace) packages(ctx context.Context, log io.Writer) error {
 	return cluster.InstallPackages(ctx, func(format string, args ...any) { fmt.Fprintf(log, format+"\n", args...) }, map[string]string{
 		"make": "/usr/bin/make", "git": "/usr/bin/git", "gcc": "/usr/bin/gcc", "libc6-dev": "/usr/include/stdio.h",
 		"buildah": "/usr/bin/buildah", "ca-certificates": "/etc/ssl/certs/ca-certificates.crt", "openssl": "/usr/bin/openssl",
-		"postgresql-15": "/usr/lib/postgresql/15/bin/postgres",
+		"postgresql-15": "/usr/lib/postgresql/15/bin/postgres", "spin": "/usr/bin/spin",
 	})
 }
 

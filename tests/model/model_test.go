@@ -1,0 +1,178 @@
+// Package model checks the leadership protocol's Promela model with spin.
+package model
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// limit of one configuration, on a machine that others use too.
+const limit = 3 * time.Minute
+
+// memory is what one search may take, in MiB.
+const memory = 4000
+
+// TestTheProtocolHolds searches every state of each configuration: nothing may be violated, and nothing may be left out.
+func TestTheProtocolHolds(t *testing.T) {
+	tests := map[string]string{
+		// Three voters; a member restarts. From every state a calm schedule must end with a leader.
+		"three voters":                        "-DN=3 -DEMAX=3 -DW=1 -DCRASHES=1 -DCALM",
+		"two restarts, one loses what it has": "-DN=3 -DEMAX=2 -DW=1 -DCRASHES=2 -DFORGETS=1 -DLOSSES=1",
+		"no kernel fence, frozen leaders":     "-DN=3 -DEMAX=2 -DW=2 -DCRASHES=1 -DNOFENCE",
+		"slow messages":                       "-DN=3 -DEMAX=2 -DW=0 -DCRASHES=0 -DASYNC",
+		"two voters, one loses its volume":    "-DN=2 -DVOTERS=3 -DEMAX=4 -DW=2 -DCRASHES=2 -DLOSSES=1 -DCALM",
+		"three become four":                   "-DN=4 -DEMAX=2 -DW=1 -DCRASHES=0 -DCHANGES=1",
+		"three become two or one, re-cloned":  "-DN=3 -DEMAX=2 -DW=1 -DCRASHES=1 -DCHANGES=2 -DWIPES=1",
+		"Lease deleted or restored":           "-DN=3 -DEMAX=3 -DW=0 -DCRASHES=0 -DRESTORES=1",
+		"Lease restored to older members":     "-DN=3 -DEMAX=2 -DW=0 -DCRASHES=0 -DCHANGES=2 -DRESTORES=1",
+	}
+	for name, flags := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := check(t, flags, "-O2")
+			if r.errors != 0 {
+				t.Errorf("violated:\n%s", r.trail)
+			}
+			if why := r.incomplete(); why != "" {
+				t.Errorf("the search is not complete: %s\n%s", why, r.out)
+			}
+			t.Logf("complete: %d states, %.0f MiB, pan %.1f s: spin %s", r.states, r.megabytes, r.seconds, flags)
+		})
+	}
+}
+
+// TestTheModelFindsPlantedBugs proves that the model would notice: each row breaks one rule.
+func TestTheModelFindsPlantedBugs(t *testing.T) {
+	tests := map[string]struct{ flags, violated string }{
+		// The four of the issue.
+		"support that expires back":                      {"-DN=3 -DEMAX=3 -DW=1 -DCRASHES=0 -DBUG_EXPIRES_BACK", "S1: an acknowledged write is lost"},
+		"a voter without data that supports anybody":     {"-DN=3 -DEMAX=2 -DW=1 -DCRASHES=1 -DLOSSES=1 -DBUG_DATALESS", "S1: an acknowledged write is lost"},
+		"a majority of spec.replicas, not of the voters": {"-DN=4 -DEMAX=2 -DW=0 -DCRASHES=0 -DCHANGES=1 -DBUG_SPEC_MAJORITY", "S1: two could acknowledge at one time"},
+		"a promise without fence time":                   {"-DN=3 -DEMAX=2 -DW=0 -DCRASHES=0 -DASYNC -DBUG_NO_FENCE_TIME", "S3: promoted before the deadline"},
+		// Others.
+		"a restarted voter does not wait":                  {"-DN=3 -DEMAX=2 -DW=0 -DCRASHES=1 -DBUG_NO_WAIT", "S3: promoted before the deadline"},
+		"the swap alone entitles":                          {"-DN=3 -DEMAX=3 -DW=0 -DCRASHES=0 -DBUG_SWAP_ENTITLES", "S3: promoted before the deadline"},
+		"a restarted leader claims its epoch again":        {"-DN=3 -DEMAX=2 -DW=0 -DCRASHES=1 -DRESUME", "S3: promoted before the deadline"},
+		"the version of the Lease's record does not count": {"-DN=3 -DEMAX=2 -DW=0 -DCRASHES=0 -DCHANGES=2 -DRESTORES=1 -DBUG_VERSION_FORGOTTEN", "S2: an epoch has two leaders"},
+		"a voter never moves on to another candidate":      {"-DN=3 -DEMAX=3 -DW=0 -DCRASHES=0 -DCALM -DBUG_NEVER_MOVES_ON", "L1: "},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := check(t, test.flags, "-O1")
+			if r.errors == 0 {
+				t.Fatalf("not noticed\n%s", r.out)
+			}
+			if !strings.Contains(r.trail, test.violated) {
+				t.Errorf("noticed, but not by %q:\n%s", test.violated, r.trail)
+			}
+			t.Logf("noticed after %d states, %.1f s: spin %s\n%s", r.states, r.seconds, test.flags, r.trail)
+		})
+	}
+}
+
+// result of one search.
+type result struct {
+	out, trail string
+	states     int
+	errors     int
+	megabytes  float64
+	seconds    float64
+}
+
+var (
+	stored  = regexp.MustCompile(`(\d+) states, stored`)
+	found   = regexp.MustCompile(`errors: (\d+)`)
+	used    = regexp.MustCompile(`([\d.]+)\s+total actual memory usage`)
+	elapsed = regexp.MustCompile(`elapsed time ([\d.]+) seconds`)
+)
+
+// incomplete says why a search did not see every state.
+func (r result) incomplete() string {
+	for _, sign := range []string{"Search not completed", "max search depth too small", "reached -DMEMLIM", "out of memory", "hash table full"} {
+		if strings.Contains(r.out, sign) {
+			return sign
+		}
+	}
+	if !strings.Contains(r.out, "Full statespace search") {
+		return "it was not a full one"
+	}
+	return ""
+}
+
+// check has spin make the verifier of the model with these flags, and runs it.
+func check(t *testing.T, flags, optimise string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	model, err := filepath.Abs("leadership.pml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	defines := strings.Fields(flags)
+	run(ctx, t, dir, "spin", append(append([]string{"-a"}, defines...), model)...)
+	run(ctx, t, dir, "gcc", "-w", optimise, "-DSAFETY", "-DNOFAIR", fmt.Sprintf("-DMEMLIM=%d", memory), "-o", "pan", "pan.c")
+	// -E: a state from which nothing more happens is no error here; -n: no list of unreached lines; -m, -w: depth and hash table.
+	out := run(ctx, t, dir, "./pan", "-E", "-n", "-m100000", "-w23")
+	r := result{out: out, states: int(number(t, stored, out)), errors: int(number(t, found, out)), megabytes: number(t, used, out), seconds: number(t, elapsed, out)}
+	trail := filepath.Join(dir, "leadership.pml.trail")
+	if _, err := os.Stat(trail); err == nil {
+		r.trail = walk(run(ctx, t, dir, "spin", append(append([]string{"-t", "-k", trail, "-T"}, defines...), model)...))
+	}
+	return r
+}
+
+// walk keeps the end of a trail's steps, and what was violated.
+func walk(text string) string {
+	const enough = 40
+	var lines []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "spin: text of failed") {
+			continue
+		}
+		if strings.HasPrefix(line, "spin: trail ends") {
+			break
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines[max(0, len(lines)-enough):], "\n")
+}
+
+func run(ctx context.Context, t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.WaitDelay = 5 * time.Second
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, exec.ErrNotFound) {
+		t.Fatalf("%s is missing: install the Debian packages spin and gcc (%v)", name, err)
+	}
+	var exit *exec.ExitError
+	// spin and pan leave with a code of their own; what they print is judged.
+	if err != nil && (!errors.As(err, &exit) || name == "gcc" || !exit.Exited()) || ctx.Err() != nil {
+		t.Fatalf("%s %s: %v %v\n%s", name, strings.Join(args, " "), err, ctx.Err(), out)
+	}
+	return string(out)
+}
+
+func number(t *testing.T, in *regexp.Regexp, out string) float64 {
+	t.Helper()
+	m := in.FindStringSubmatch(out)
+	if m == nil {
+		t.Fatalf("the verifier did not print %s:\n%s", in, out)
+	}
+	n, err := strconv.ParseFloat(m[1], 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
