@@ -161,7 +161,7 @@ func (a *Agent) spread(aim engine.Aim, rev string) {
 
 // leaseAim is the part of the aim that decides about the leadership.
 func leaseAim(aim engine.Aim, now lease.Time, at time.Time) lease.Aim {
-	out := lease.Aim{Fenced: aim.Stop}
+	out := lease.Aim{Fenced: aim.Stop, LeaseVersion: aim.LeaseVersion}
 	for _, m := range aim.Members {
 		out.Members = append(out.Members, m.Name)
 	}

@@ -49,6 +49,9 @@ func (d *draft) aim(name string, report *engine.Report) engine.Aim {
 	}
 	if name == d.Leadership.Leader {
 		a.Switchover = d.handover
+		if d.seen.Lease != nil {
+			a.LeaseVersion = d.seen.Lease.ResourceVersion
+		}
 	}
 	return a
 }

@@ -33,6 +33,9 @@ type Aim struct {
 	Stop bool `json:"stop,omitempty"`
 	// Restart is a token: the agent restarts its server once for each new value.
 	Restart string `json:"restart,omitempty"`
+	// LeaseVersion is the resourceVersion of the Lease as the manager saw it last, told to the leader alone: one that it did not
+	// write may be a Lease that was deleted and made again, or came back from a backup, which only the leader can repair.
+	LeaseVersion string `json:"leaseVersion,omitempty"`
 	// Switchover that the leader should carry out.
 	Switchover *Switchover `json:"switchover,omitempty"`
 }
