@@ -465,6 +465,7 @@ type DatabaseStatus struct {
 	// Requests are answers to the newest requests for a switchover, a restart or new certificates, newest first, at most ten.
 	// +optional
 	// +listType=map
+	// +listMapKey=kind
 	// +listMapKey=id
 	Requests []RequestStatus `json:"requests,omitempty"`
 

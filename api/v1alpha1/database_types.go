@@ -207,6 +207,7 @@ type DatabaseStatus struct {
 	// Requests are answers to the newest requests for a switchover or restart, newest first, at most ten.
 	// +optional
 	// +listType=map
+	// +listMapKey=kind
 	// +listMapKey=id
 	Requests []v1.RequestStatus `json:"requests,omitempty"`
 
