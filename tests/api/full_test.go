@@ -63,7 +63,7 @@ func reported() map[string]any {
 		},
 		// Ids are their authors' own, so that two kinds may share one.
 		"requests": []any{
-			map[string]any{"id": "a", "kind": "switchover", "target": "x-2", "state": "Done", "message": "m", "finishedAt": at},
+			map[string]any{"id": "a", "kind": "switchover", "target": "x-2", "state": "Done", "message": "m", "startedAt": at, "finishedAt": at},
 			map[string]any{"id": "a", "kind": "restart", "state": "Running"},
 		},
 		"handOvers": []any{map[string]any{"epoch": int64(7), "from": "x-2", "to": "x-1", "cause": "switchover", "at": at, "durationMillis": int64(12)}},
