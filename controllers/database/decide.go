@@ -65,6 +65,8 @@ type Plan struct {
 	Effective v1.EffectiveSpec
 	// Stalled waits for a person; Working goes on by itself. Nil for neither.
 	Stalled, Working *Finding
+	// Absent are instances that are fenced and that there are not, nor a volume of theirs.
+	Absent []string
 	// Answers to requests that are new or changed.
 	Answers []v1.RequestStatus
 }
@@ -117,6 +119,7 @@ func decide(s Seen, around Surroundings, now time.Time) Plan {
 			break
 		}
 	}
+	d.fences()
 	if d.rotating != "" {
 		d.work(v1.ReasonChanging, "changing the certificates as requested: %s", d.rotating) // last: it may take long, and is no news
 	}

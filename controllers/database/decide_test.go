@@ -595,6 +595,41 @@ func TestASilentLeaderIsGivenTimeToAnswer(t *testing.T) {
 	}
 }
 
+// TestAWrongNameFencesNothing: it is told, and neither starts nor stops a server, nor keeps the rest from being looked after.
+func TestAWrongNameFencesNothing(t *testing.T) {
+	for annotation, want := range map[string]struct {
+		stops             string
+		stalled, settling string
+	}{
+		"":                   {settling: "nothing is to do"},
+		"order-2":            {stalled: "InvalidAnnotation", settling: "nothing is to do"},
+		"orders-2,orders-03": {stops: "orders-2", stalled: "InvalidAnnotation", settling: "nothing is to do"},
+		"orders-9":           {settling: "nothing is to do; to be fenced, but no instance: orders-9"},
+	} {
+		s := settled(3)
+		s.annotate(v1.AnnotationFence, annotation)
+		plan := decide(s.Seen, surroundings(), noon())
+		stops, stalled := "", ""
+		for _, a := range plan.Aims {
+			if a.Aim.Stop {
+				stops += a.To.Instance
+			}
+		}
+		if plan.Stalled != nil {
+			stalled = plan.Stalled.Reason
+		}
+		if stops != want.stops || stalled != want.stalled || settledMessage(plan) != want.settling {
+			t.Errorf("%q stops %q, stalls with %q, settles with %q; want %+v", annotation, stops, stalled, settledMessage(plan), want)
+		}
+	}
+	s := settled(3)
+	s.annotate(v1.AnnotationFence, "orders-9")
+	s.claim(9, "10Gi", "10Gi")
+	if plan := decide(s.Seen, surroundings(), noon()); len(plan.Absent) > 0 {
+		t.Errorf("%v was scaled away, and is told to be unknown", plan.Absent)
+	}
+}
+
 func TestCertManagerIsAskedBeforeItsSecretExists(t *testing.T) {
 	s := empty(1)
 	s.Database.Spec.TLS.IssuerRef = &v1.IssuerReference{Name: "ca", Kind: "ClusterIssuer"}

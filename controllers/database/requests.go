@@ -4,12 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/policy"
 )
 
 const (
@@ -114,17 +114,8 @@ func withAnswers(old, fresh []v1.RequestStatus) []v1.RequestStatus {
 // fenced are the instances that run no server on purpose.
 func fenced(d *v1.Database) map[string]bool {
 	out := map[string]bool{}
-	for _, name := range d.Spec.Maintenance.Fenced {
+	for _, name := range policy.Fenced(d) {
 		out[name] = true
-	}
-	raw := d.Annotations[v1.AnnotationFence]
-	if len(raw) > maxRequestBytes {
-		raw = raw[:maxRequestBytes]
-	}
-	for name := range strings.SplitSeq(raw, ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			out[name] = true
-		}
 	}
 	return out
 }
