@@ -1,6 +1,7 @@
 package database
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -627,6 +628,20 @@ func TestAWrongNameFencesNothing(t *testing.T) {
 	s.claim(9, "10Gi", "10Gi")
 	if plan := decide(s.Seen, surroundings(), noon()); len(plan.Absent) > 0 {
 		t.Errorf("%v was scaled away, and is told to be unknown", plan.Absent)
+	}
+}
+
+// TestAnotherMajorIsNotRolledOntoTheData: the API server refuses it by status, which can be lost. What runs says it, too.
+func TestAnotherMajorIsNotRolledOntoTheData(t *testing.T) {
+	for sentence, status := range map[string]v1.DatabaseStatus{"by its status": settled(3).Database.Status, "by its servers": {}} {
+		t.Run(sentence, func(t *testing.T) {
+			s := settled(3)
+			s.Database.Spec.Version, s.Database.Status = "16", status
+			plan, got := play(t, s)
+			if plan.Stalled == nil || plan.Stalled.Reason != v1.ReasonInvalidSpec || !strings.Contains(plan.Stalled.Message, "15.18 runs") || len(got.Remove) > 0 {
+				t.Errorf("got %+v", got)
+			}
+		})
 	}
 }
 
