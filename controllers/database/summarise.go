@@ -88,7 +88,9 @@ func instance(s Seen, p Plan, name string, now time.Time) v1.InstanceStatus {
 			lag := r.LagBytes
 			i.LagBytes = &lag
 		}
-		i.Message = r.Problem
+		if i.Message = r.Problem; i.Message == "" {
+			i.Message = fullness(r)
+		}
 	case pod == nil:
 		i.State, i.Message = "stopped", "it has no pod"
 	case podReady(pod):
@@ -98,6 +100,22 @@ func instance(s Seen, p Plan, name string, now time.Time) v1.InstanceStatus {
 		i.State, i.Message = "starting", waitsFor(s, name, now)
 	}
 	return i
+}
+
+// nearlyFull is from when on a volume is worth a word, in per cent: what grows by itself has grown before.
+const nearlyFull = 95
+
+// fullness names a volume with hardly any room left. A replica whose log finds none holds up the writes of all. The number is left
+// out, so that the word does not change with each write.
+func fullness(r *engine.Report) string {
+	switch {
+	case percent(r.Data) >= nearlyFull:
+		return "its data volume is nearly full; raise spec.storage.size, and spec.storage.growth.maxSize where it is set"
+	case percent(r.WAL) >= nearlyFull:
+		return "its volume of the write-ahead log is nearly full; raise spec.storage.wal.size"
+	default:
+		return ""
+	}
 }
 
 // waitsFor says why a pod does not run yet, in the words of whom it waits for.
