@@ -88,6 +88,12 @@ func TestEveryField(t *testing.T) {
 	names := []string{d.host, "*.orders-members." + namespace + ".svc"}
 
 	d.lacks("Secret seller", "create it")
+	d.keep("rows", map[string]string{"rows.sql": "INSERT INTO items VALUES (1, 'anchor'), (2, 'rope');"})
+	d.keep("pull", map[string]string{"unused": "the registry lets everybody in"})
+	schema := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "schema"}, Data: map[string]string{"tables.sql": "CREATE TABLE items (id int PRIMARY KEY, name text NOT NULL);"}}
+	if err := d.Create(t.Context(), schema); err != nil {
+		t.Fatal(err)
+	}
 	d.keep("seller", map[string]string{"username": "somebody", "password": "first-Password"})
 	d.lacks(`"somebody"`, `"seller"`)
 	authority := newAuthority(t, "first")
@@ -95,13 +101,6 @@ func TestEveryField(t *testing.T) {
 	d.keep("seller", map[string]string{"username": "seller", "password": "first-Password"})
 	d.lacks("orders-tls", "not for "+d.host)
 	d.keep("orders-tls", authority.issue(t, names...))
-	d.lacks("ConfigMap schema", "create it")
-	d.keep("rows", map[string]string{"rows.sql": "INSERT INTO items VALUES (1, 'anchor'), (2, 'rope');"})
-	d.keep("pull", map[string]string{"unused": "the registry lets everybody in"})
-	schema := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "schema"}, Data: map[string]string{"tables.sql": "CREATE TABLE items (id int PRIMARY KEY, name text NOT NULL);"}}
-	if err := d.Create(t.Context(), schema); err != nil {
-		t.Fatal(err)
-	}
 	d.awaitReady(readyLimit)
 	d.everyFieldHolds(priority.Name)
 	stockPsql(t, namespace, "orders-app")

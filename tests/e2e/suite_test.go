@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -83,7 +84,8 @@ func connect() (*suite, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &suite{Client: k, cluster: c, binary: os.Getenv("PLIMSOLL_KUBECTL_PLUGIN")}, calls.CloseIdleConnections, nil
+	hangUp := func() { utilnet.CloseIdleConnectionsFor(calls.Transport) }
+	return &suite{Client: k, cluster: c, binary: os.Getenv("PLIMSOLL_KUBECTL_PLUGIN")}, hangUp, nil
 }
 
 // namespace makes one for a test and deletes it afterwards, with everything in it.
