@@ -1,8 +1,11 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -22,6 +25,8 @@ func TestCommands(t *testing.T) {
 	d.awaitReady(readyLimit)
 	w := d.ledger()
 	d.tells()
+	d.follows("status", d.key.Name, "--watch")
+	d.follows("logs", d.key.Name, "--follow")
 	d.refuses()
 
 	leader, replicas := d.roles()
@@ -106,6 +111,21 @@ func (d *database) tells() {
 	out, err = d.plimsoll("version")
 	if want := regexp.MustCompile(`(?s)^plugin +\S+ .*\noperator +\S+@sha256:\S+ \(namespace plimsoll-system\)\ncluster +v\d+\.\d+\.\d+`); err != nil || !want.MatchString(out) {
 		d.t.Errorf("version (%v):\n%s", err, out)
+	}
+}
+
+// follows lets a live view run for a while, and interrupts it as a person does: that is no failure.
+func (d *database) follows(args ...string) {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(d.t.Context(), 3*time.Second)
+	defer cancel()
+	call := d.call(ctx, args...)
+	call.Cancel = func() error { return call.Process.Signal(os.Interrupt) }
+	call.WaitDelay = 10 * time.Second
+	out, err := call.CombinedOutput()
+	// Of a command that ends well after its context, the context's end is told.
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) || call.ProcessState.ExitCode() != 0 || strings.Count(string(out), d.key.Name+"-2") < 2 {
+		d.t.Errorf("kubectl plimsoll %s, interrupted (%v):\n%.2000s", strings.Join(args, " "), err, out)
 	}
 }
 

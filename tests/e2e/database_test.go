@@ -303,8 +303,13 @@ func (d *database) judge(account ledger.Account, instance string) (ledger.Verdic
 
 // plimsoll runs the kubectl plugin.
 func (d *database) plimsoll(args ...string) (string, error) {
-	out, err := exec.CommandContext(d.t.Context(), d.binary, append([]string{"--kubeconfig=" + d.cluster.InsideKubeconfig(), "--namespace=" + d.key.Namespace}, args...)...).CombinedOutput()
+	out, err := d.call(d.t.Context(), args...).CombinedOutput()
 	return string(out), err
+}
+
+// call of the kubectl plugin, not started.
+func (d *database) call(ctx context.Context, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, d.binary, append([]string{"--kubeconfig=" + d.cluster.InsideKubeconfig(), "--namespace=" + d.key.Namespace}, args...)...)
 }
 
 // condition is nil where a condition has a status and reason and its message holds every word.
