@@ -22,6 +22,8 @@ const (
 	ReasonChanging = "Changing"
 	// ReasonNoPrimary : no instance leads. See status.instances for what each waits for.
 	ReasonNoPrimary = "NoPrimary"
+	// ReasonLeaderSilent : the manager does not hear the leader, which the kubelet finds ready; check the network policies for port 7470.
+	ReasonLeaderSilent = "LeaderSilent"
 	// ReasonInstancesNotReady : some instances are not ready. See their messages in status.instances.
 	ReasonInstancesNotReady = "InstancesNotReady"
 	// ReasonSettled : nothing to do.
