@@ -34,6 +34,8 @@ const (
 	ReasonHibernated = "Hibernated"
 	// ReasonInvalidSpec : the spec breaks a rule that the message names; change it as the message says.
 	ReasonInvalidSpec = "InvalidSpec"
+	// ReasonInvalidAnnotation : an annotation of the Database holds what the message names; correct or remove it.
+	ReasonInvalidAnnotation = "InvalidAnnotation"
 	// ReasonSecretMissing : create the Secret, or the key, that the message names.
 	ReasonSecretMissing = "SecretMissing"
 	// ReasonSecretConflict : the Secret belongs to someone else; delete it, or choose another name for the Database.

@@ -600,6 +600,21 @@ func TestAWrongImageIsToldAndCorrected(t *testing.T) {
 	}
 }
 
+// TestAWrongVersionIsToldAndCorrected: nothing is of the wrong version yet, so it need not be deleted to be put right.
+func TestAWrongVersionIsToldAndCorrected(t *testing.T) {
+	w := newWorld(t)
+	w.fleet.refuse = postgres.New(postgres.Options{}).Parts(&v1.Database{Spec: v1.DatabaseSpec{Version: "16"}}).Image
+	w.database("orders", func(d *v1.Database) { d.Spec.Version = "16" })
+	w.until("orders", "an image that there is not to be told", stalledBy(v1.ReasonImagePull, "orders-1: "))
+	w.edit("orders", func(d *v1.Database) { d.Spec.Version = "15" })
+	w.until("orders", "three instances of the right version", running)
+	d := w.get("orders")
+	d.Spec.Version = "16"
+	if err := w.person.Update(t.Context(), d); err == nil || !strings.Contains(err.Error(), "the major number cannot change from 15 to 16") {
+		t.Errorf("now that it runs, another major version is answered with %v", err)
+	}
+}
+
 func TestPasswordIsAdoptedAfterARefusal(t *testing.T) {
 	w := newWorld(t)
 	w.database("orders", func(d *v1.Database) { d.Spec.Replicas = new(int32(1)) })

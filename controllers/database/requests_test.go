@@ -1,8 +1,11 @@
 package database
 
 import (
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 )
@@ -46,5 +49,14 @@ func TestAnswersAreBoundedAndNewestFirst(t *testing.T) {
 	}
 	if text := strings.Join(ids, " "); text != "z:Running b:Failed a:Done c:Done d:Done e:Done f:Done g:Done h:Done i:Done" {
 		t.Error(text)
+	}
+}
+
+func TestRequestsOfTwoKindsMayShareAnID(t *testing.T) {
+	old := []v1.RequestStatus{{ID: "a", Kind: kindSwitchover, State: v1.RequestDone}, {ID: "b", Kind: kindRotate, State: v1.RequestDone}}
+	fresh := []v1.RequestStatus{{ID: "a", Kind: kindRestart, State: v1.RequestRunning}, {ID: "b", Kind: kindRestart, State: v1.RequestFailed}}
+	want := append(slices.Clone(fresh), old...)
+	if diff := cmp.Diff(want, withAnswers(old, fresh)); diff != "" {
+		t.Errorf("an answer of another kind is lost (-want +got):\n%s", diff)
 	}
 }

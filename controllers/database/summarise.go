@@ -295,8 +295,15 @@ func reconciling(s Seen, p Plan, acted Acted) metav1.Condition {
 	case s.Database.Spec.Maintenance.Hibernated:
 		return is(false, v1.ReasonHibernated, "the instances are stopped and the volumes are kept")
 	default:
-		return is(false, v1.ReasonSettled, "nothing is to do")
+		return is(false, v1.ReasonSettled, settledMessage(p))
 	}
+}
+
+func settledMessage(p Plan) string {
+	if len(p.Absent) > 0 {
+		return "nothing is to do; to be fenced, but no instance: " + listed(p.Absent)
+	}
+	return "nothing is to do"
 }
 
 func stalled(p Plan, acted Acted) metav1.Condition {

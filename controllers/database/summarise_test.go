@@ -159,6 +159,14 @@ func TestSummarise(t *testing.T) {
 			scene: func() *scene { return settled(3) }, acted: Acted{Err: errors.New("the API server is busy")},
 			want: with(func(x *told) { x.Reconciling = "True Changing" }),
 		},
+		"a fence that fences nothing is told": {
+			scene: func() *scene {
+				s := settled(3)
+				s.annotate(v1.AnnotationFence, "order-1")
+				return s
+			},
+			want: with(func(x *told) { x.Stalled = "True InvalidAnnotation" }),
+		},
 		"a Secret that another Database made in the meantime is left to it, and said": {
 			scene: func() *scene { return settled(3) },
 			acted: Acted{Foreign: &ssa.ForeignError{Kind: "Secret", Namespace: "shop", Name: "orders-ca", Holder: "Database billing (uid u2)"}},

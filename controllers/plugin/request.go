@@ -123,7 +123,7 @@ func (r *request) await(ctx context.Context, k *cluster, name, id string) error 
 		if err != nil {
 			return err
 		}
-		answer, found := answered(d, id)
+		answer, found := answered(d, r.kind, id)
 		switch {
 		case found && answer.State == v1.RequestDone:
 			_, err := fmt.Fprintf(r.Streams.Out, "%s of %s done: %s\n", r.kind, name, or(answer.Message, "leader is "+d.Status.Leader))
@@ -143,9 +143,10 @@ func (r *request) await(ctx context.Context, k *cluster, name, id string) error 
 	}
 }
 
-func answered(d *v1.Database, id string) (v1.RequestStatus, bool) {
+// answered finds the answer to a request. Ids are unique within a kind only.
+func answered(d *v1.Database, kind, id string) (v1.RequestStatus, bool) {
 	for _, a := range d.Status.Requests {
-		if a.ID == id {
+		if a.Kind == kind && a.ID == id {
 			return a, true
 		}
 	}
