@@ -124,7 +124,8 @@ func fenced(d *v1.Database) map[string]bool {
 	}
 	raw := d.Annotations[v1.AnnotationFence]
 	if len(raw) > maxRequestBytes {
-		raw = raw[:maxRequestBytes]
+		// Cut between names: a part of orders-12 is orders-1, which may lead.
+		raw = raw[:strings.LastIndexByte(raw[:maxRequestBytes+1], ',')+1]
 	}
 	for name := range strings.SplitSeq(raw, ",") {
 		if name = strings.TrimSpace(name); name != "" {
