@@ -7,12 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -141,14 +136,17 @@ func (r *Reconciler) report(ctx context.Context, s Seen, status v1.DatabaseStatu
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 	asked := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{})
 	b := ctrl.NewControllerManagedBy(mgr).Named("database").For(&v1.Database{}, builder.WithPredicates(asked))
-	for _, obj := range []client.Object{
-		&corev1.Pod{}, &corev1.PersistentVolumeClaim{}, &coordinationv1.Lease{}, &corev1.Service{}, &corev1.ServiceAccount{},
-		&rbacv1.Role{}, &rbacv1.RoleBinding{}, &networkingv1.NetworkPolicy{}, &policyv1.PodDisruptionBudget{},
-	} {
+	for _, obj := range whole() {
 		b = b.Watches(obj, handler.EnqueueRequestsFromMapFunc(databaseOf))
 	}
-	// The leader writes its endpoints; only that the object goes is the manager's business.
-	b = b.Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(databaseOf), builder.WithPredicates(onlyDeletions()))
+	for _, obj := range ByMetadata() {
+		var only []builder.WatchesOption
+		if _, endpoints := obj.(*discoveryv1.EndpointSlice); endpoints {
+			// The leader writes its endpoints; only that the object goes is the manager's business.
+			only = append(only, builder.WithPredicates(onlyDeletions()))
+		}
+		b = b.WatchesMetadata(obj, handler.EnqueueRequestsFromMapFunc(databaseOf), only...)
+	}
 	err := b.WatchesRawSource(r.reports.Source()).WithOptions(controller.Options{
 		MaxConcurrentReconciles: concurrent,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
