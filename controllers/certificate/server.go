@@ -14,6 +14,21 @@ type Foreign struct {
 	Trusted []byte
 }
 
+// Ends is when the certificate does; the zero time if it cannot be read.
+func (f Foreign) Ends() time.Time {
+	c, err := parseCertificate(f.Certificate)
+	if err != nil {
+		return time.Time{}
+	}
+	return c.NotAfter
+}
+
+// Late says that the certificate should have been replaced: cert-manager does so when two thirds of its life are over.
+func (f Foreign) Late(now time.Time) bool {
+	c, err := parseCertificate(f.Certificate)
+	return err == nil && now.After(c.NotBefore.Add(life(c)*3/4))
+}
+
 // CheckServer says what is wrong with a user's server certificate and what to do about it; nil if it serves host now.
 func CheckServer(now time.Time, f Foreign, host string) error {
 	for key, content := range map[string][]byte{keyCertificate: f.Certificate, keyPrivate: f.Key, keyTrusted: f.Trusted} {

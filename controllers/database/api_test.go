@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/testr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
@@ -54,11 +54,12 @@ import (
 
 // shared is the API server of this package's tests, started by the first that needs it.
 var shared struct { //nolint:gochecknoglobals // one API server for the package
-	once   sync.Once
-	config *rest.Config
-	scheme *runtime.Scheme
-	stop   func()
-	err    error
+	once       sync.Once
+	config     *rest.Config
+	kubeconfig string
+	scheme     *runtime.Scheme
+	stop       func()
+	err        error
 }
 
 func TestMain(m *testing.M) {
@@ -94,7 +95,7 @@ func startShared(t *testing.T) {
 			return
 		}
 		shared.stop = func() { api.Stop(); cancel(); _ = os.RemoveAll(dir) }
-		shared.scheme = runtime.NewScheme()
+		shared.scheme, shared.kubeconfig = runtime.NewScheme(), api.Kubeconfig
 		shared.config = &rest.Config{
 			Host: api.Host, UserAgent: "plimsoll-test", QPS: -1,
 			TLSClientConfig: rest.TLSClientConfig{CAData: api.CA, CertData: api.ClientCert, KeyData: api.ClientKey},
@@ -201,14 +202,15 @@ func (w *world) startManager() {
 	if err != nil {
 		w.Fatal(err)
 	}
+	cached := cache.Options{
+		DefaultNamespaces: map[string]cache.Config{w.namespace: {}}, DefaultLabelSelector: labels.NewSelector().Add(*ours),
+		ByObject: map[client.Object]cache.ByObject{&v1.Database{}: {Label: labels.Everything()}},
+	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme: shared.scheme, Logger: testr.New(w.T), Metrics: metricsserver.Options{BindAddress: "0"},
+		Scheme: shared.scheme, Logger: w.logger(), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
 		Client:     client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},
-		Cache: cache.Options{
-			DefaultNamespaces: map[string]cache.Config{w.namespace: {}}, DefaultLabelSelector: labels.NewSelector().Add(*ours),
-			ByObject: map[client.Object]cache.ByObject{&v1.Database{}: {Label: labels.Everything()}},
-		},
+		Cache:      cached,
 	})
 	if err != nil {
 		w.Fatal(err)
@@ -226,9 +228,15 @@ func (w *world) startManager() {
 	if err != nil {
 		w.Fatal(err)
 	}
+	openIssued := func() (cache.Cache, error) {
+		own := cached
+		own.Scheme, own.Mapper, own.HTTPClient = mgr.GetScheme(), mgr.GetRESTMapper(), mgr.GetHTTPClient()
+		return cache.New(config, own)
+	}
+	issued := NewIssued(mgr.GetRESTMapper(), openIssued, vault, w.reports, logr.Discard())
 	w.health = NewHealth(mgr.GetClient(), time.Now)
 	r := New(Options{
-		Read: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: writer, Agents: dialer, Vault: vault, Reports: w.reports, Metrics: counted,
+		Read: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: writer, Agents: dialer, Vault: vault, Reports: w.reports, Issued: issued, Metrics: counted,
 		Health: w.health, Events: mgr.GetEventRecorder("plimsoll-manager"), Now: time.Now, Policy: lives,
 		Surroundings: Surroundings{
 			AgentImage: "registry.test/plimsoll:v1", OperatorNamespace: "plimsoll-system", Engines: policy.Engines{v1.EnginePostgres: postgres.New(postgres.Options{})},
@@ -253,6 +261,20 @@ func (w *world) startManager() {
 		dialer.Close()
 	})
 	w.Cleanup(w.stop)
+}
+
+// logger writes to the test's log until its manager is stopped: that may say a last word after the test's own end.
+func (w *world) logger() logr.Logger {
+	var mu sync.RWMutex
+	var over bool
+	w.Cleanup(func() { mu.Lock(); defer mu.Unlock(); over = true })
+	return funcr.New(func(prefix, args string) {
+		mu.RLock()
+		defer mu.RUnlock()
+		if !over {
+			w.Log(prefix, args)
+		}
+	}, funcr.Options{})
 }
 
 func (w *world) database(name string, change ...func(*v1.Database)) *v1.Database {

@@ -76,9 +76,9 @@ func (v *Vault) due(h *holding, refs string, failures int64, now time.Time) bool
 	defer v.mu.Unlock()
 	age := now.Sub(h.secrets.ReadAt)
 	switch {
-	case h.stale || h.secrets.Refs != refs || age >= secretsFor:
+	case h.stale || h.secrets.Refs != refs || age >= h.secrets.freshFor():
 		return true
-	case h.secrets.Problem != nil && age >= retrySecrets:
+	case h.secrets.wanting() && age >= retrySecrets:
 		return true
 	default:
 		return failures != h.secrets.Failures && age >= h.hint
@@ -96,10 +96,14 @@ func (v *Vault) lookAgain(key types.NamespacedName, failures int64, now time.Tim
 	if failures != h.secrets.Failures {
 		return max(h.secrets.ReadAt.Add(h.hint).Sub(now), time.Millisecond)
 	}
-	if h.secrets.Problem != nil {
+	switch {
+	case h.secrets.wanting():
 		return retrySecrets
+	case h.secrets.Foreign != nil:
+		return max(h.secrets.ReadAt.Add(h.secrets.freshFor()).Sub(now), time.Millisecond)
+	default:
+		return 0
 	}
-	return 0
 }
 
 func (v *Vault) keep(key types.NamespacedName, uid types.UID, s Secrets) {
@@ -115,6 +119,18 @@ func (v *Vault) keep(key types.NamespacedName, uid types.UID, s Secrets) {
 		hint = minHint
 	}
 	v.held[key] = &holding{uid: uid, secrets: s, hint: hint, client: old.client}
+}
+
+// wanting says that something is missing that others are to supply.
+func (s Secrets) wanting() bool { return s.Problem != nil || s.Unissued }
+
+// freshFor is how long the Secrets are good for when nothing hints at a change: less while a server certificate that someone else
+// renews is near its end.
+func (s Secrets) freshFor() time.Duration {
+	if s.Foreign == nil {
+		return secretsFor
+	}
+	return min(max(s.Foreign.Ends().Sub(s.ReadAt)/20, retrySecrets), secretsFor)
 }
 
 // wrote replaces what is held by what the manager itself has just written.
@@ -202,7 +218,7 @@ func (v *Vault) secret(ctx context.Context, namespace, name string) (rawSecret, 
 	case err != nil:
 		return rawSecret{}, fmt.Errorf("read Secret %s/%s: %w", namespace, name, err)
 	}
-	return rawSecret{found: true, owners: s.OwnerReferences, data: s.Data}, nil
+	return rawSecret{found: true, uid: s.UID, labels: s.Labels, notes: s.Annotations, owners: s.OwnerReferences, data: s.Data}, nil
 }
 
 func (v *Vault) source(ctx context.Context, namespace string, source v1.SQLSource) (rawSecret, error) {
