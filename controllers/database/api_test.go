@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/testr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
@@ -35,6 +35,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -52,11 +53,12 @@ import (
 
 // shared is the API server of this package's tests, started by the first that needs it.
 var shared struct { //nolint:gochecknoglobals // one API server for the package
-	once   sync.Once
-	config *rest.Config
-	scheme *runtime.Scheme
-	stop   func()
-	err    error
+	once       sync.Once
+	config     *rest.Config
+	kubeconfig string
+	scheme     *runtime.Scheme
+	stop       func()
+	err        error
 }
 
 func TestMain(m *testing.M) {
@@ -95,7 +97,7 @@ func startShared(t *testing.T) {
 			return
 		}
 		shared.stop = func() { api.Stop(); cancel(); _ = os.RemoveAll(dir) }
-		shared.scheme = runtime.NewScheme()
+		shared.scheme, shared.kubeconfig = runtime.NewScheme(), api.Kubeconfig
 		shared.config = &rest.Config{
 			Host: api.Host, UserAgent: "plimsoll-test", QPS: -1,
 			TLSClientConfig: rest.TLSClientConfig{CAData: api.CA, CertData: api.ClientCert, KeyData: api.ClientKey},
@@ -216,7 +218,7 @@ func (w *world) startManager() {
 		w.Fatal(err)
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme: shared.scheme, Logger: testr.New(w.T), Metrics: metricsserver.Options{BindAddress: "0"},
+		Scheme: shared.scheme, Logger: w.logger(), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
 		Client:     ClientOptions(), Cache: cached,
 	})
@@ -236,9 +238,15 @@ func (w *world) startManager() {
 	if err != nil {
 		w.Fatal(err)
 	}
+	openIssued := func() (cache.Cache, error) {
+		own := cached
+		own.Scheme, own.Mapper, own.HTTPClient = mgr.GetScheme(), mgr.GetRESTMapper(), mgr.GetHTTPClient()
+		return cache.New(config, own)
+	}
+	issued := NewIssued(mgr.GetRESTMapper(), openIssued, vault, w.reports, logr.Discard())
 	w.health = NewHealth(mgr.GetClient(), time.Now)
 	r := New(Options{
-		Read: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: writer, Agents: dialer, Vault: vault, Reports: w.reports, Metrics: counted,
+		Read: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: writer, Agents: dialer, Vault: vault, Reports: w.reports, Issued: issued, Metrics: counted,
 		Health: w.health, Events: mgr.GetEventRecorder("plimsoll-manager"), Now: time.Now, Policy: lives,
 		Surroundings: Surroundings{
 			AgentImage: "registry.test/plimsoll:v1", OperatorNamespace: "plimsoll-system", Engines: policy.Engines{v1.EnginePostgres: postgres.New(postgres.Options{})},
@@ -263,6 +271,20 @@ func (w *world) startManager() {
 		dialer.Close()
 	})
 	w.Cleanup(w.stop)
+}
+
+// logger writes to the test's log until its manager is stopped: that may say a last word after the test's own end.
+func (w *world) logger() logr.Logger {
+	var mu sync.RWMutex
+	var over bool
+	w.Cleanup(func() { mu.Lock(); defer mu.Unlock(); over = true })
+	return funcr.New(func(prefix, args string) {
+		mu.RLock()
+		defer mu.RUnlock()
+		if !over {
+			w.Log(prefix, args)
+		}
+	}, funcr.Options{})
 }
 
 func (w *world) database(name string, change ...func(*v1.Database)) *v1.Database {

@@ -43,6 +43,7 @@ type Options struct {
 	Agents     Agents
 	Vault      *Vault
 	Reports    *Reports
+	Issued     *Issued
 	Metrics    *Metrics
 	Health     *Health
 	Events     Recorder
@@ -70,6 +71,7 @@ type Reconciler struct {
 	zones     *zones
 	asked     *asked
 	positions *positions
+	issued    *Issued
 }
 
 // New makes a Reconciler.
@@ -77,7 +79,7 @@ func New(o Options) *Reconciler {
 	r := &Reconciler{
 		read: o.Read, live: o.Live, writer: o.Writer, agents: o.Agents, reports: o.Reports, metrics: o.Metrics, health: o.Health,
 		events: o.Events, now: o.Now, policy: o.Policy, around: o.Surroundings,
-		zones: newZones(), asked: newAsked(), positions: newPositions(), vault: o.Vault,
+		zones: newZones(), asked: newAsked(), positions: newPositions(), vault: o.Vault, issued: o.Issued,
 	}
 	return r
 }
@@ -154,7 +156,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 	if err != nil {
 		return fmt.Errorf("set up the controller of Databases: %w", err)
 	}
-	return mgr.Add(r.reports)
+	return errors.Join(mgr.Add(r.reports), mgr.Add(r.issued))
 }
 
 // databaseOf is the Database that an object carries the name of.

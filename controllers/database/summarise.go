@@ -310,6 +310,8 @@ func stalled(p Plan, acted Acted) metav1.Condition {
 	switch {
 	case p.Stalled != nil:
 		return condition(v1.ConditionStalled, true, p.Stalled.Reason, p.Stalled.Message)
+	case acted.Issuer != nil:
+		return condition(v1.ConditionStalled, true, acted.Issuer.Reason, acted.Issuer.Message)
 	case acted.Foreign != nil && acted.Foreign.Kind == "Secret":
 		return condition(v1.ConditionStalled, true, v1.ReasonSecretConflict, acted.Foreign.Error())
 	case acted.Foreign != nil:

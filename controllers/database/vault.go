@@ -81,7 +81,7 @@ func (v *Vault) due(h *holding, refs string, failures int64, now time.Time) bool
 	switch {
 	case h.stale || h.secrets.Refs != refs || age >= secretsFor:
 		return true
-	case h.secrets.Problem != nil && age >= retrySecrets:
+	case h.secrets.wanting() && age >= retrySecrets:
 		return true
 	default:
 		return failures != h.secrets.Failures && age >= h.hint
@@ -99,7 +99,7 @@ func (v *Vault) lookAgain(d *v1.Database, failures int64, now time.Time) time.Du
 	if failures != h.secrets.Failures {
 		return max(h.secrets.ReadAt.Add(h.hint).Sub(now), time.Millisecond)
 	}
-	if h.secrets.Problem != nil {
+	if h.secrets.wanting() {
 		return retrySecrets
 	}
 	if givenTo(d) {
@@ -122,6 +122,9 @@ func (v *Vault) keep(key types.NamespacedName, uid types.UID, s Secrets, g given
 	}
 	v.held[key] = &holding{uid: uid, secrets: s, given: g, hint: hint, client: old.client}
 }
+
+// wanting says that something is missing that others are to supply.
+func (s Secrets) wanting() bool { return s.Problem != nil || s.Unissued }
 
 // wrote replaces what is held by what the manager itself has just written.
 func (v *Vault) wrote(key types.NamespacedName, change func(*Secrets)) {
@@ -208,7 +211,7 @@ func (v *Vault) secret(ctx context.Context, namespace, name string) (rawSecret, 
 	case err != nil:
 		return rawSecret{}, fmt.Errorf("read Secret %s/%s: %w", namespace, name, err)
 	}
-	return rawSecret{found: true, owners: s.OwnerReferences, data: s.Data}, nil
+	return rawSecret{found: true, uid: s.UID, labels: s.Labels, notes: s.Annotations, owners: s.OwnerReferences, data: s.Data}, nil
 }
 
 func (v *Vault) source(ctx context.Context, namespace string, source v1.SQLSource) (rawSecret, error) {
