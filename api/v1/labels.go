@@ -32,6 +32,8 @@ const (
 	AnnotationBootstrap = "plimsoll.dev/bootstrap"
 	// AnnotationPodSpecHash on a pod is the hash of the spec that it was made from; another hash means that it is outdated.
 	AnnotationPodSpecHash = "plimsoll.dev/pod-spec-hash"
+	// AnnotationApplied, on an object of which the operator keeps only the metadata in mind, is a sum of what it applied.
+	AnnotationApplied = "plimsoll.dev/applied"
 	// AnnotationDatabaseUID on a claim is the UID of the Database that it was made for: it tells a volume that was retained from
 	// an earlier Database of the same name.
 	AnnotationDatabaseUID = "plimsoll.dev/database-uid"

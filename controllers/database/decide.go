@@ -46,6 +46,8 @@ type Plan struct {
 	Certificates *certificate.Wanted
 	// Create makes objects that are never changed; Apply makes objects right.
 	Create, Apply []client.Object
+	// Adopt is the Secret that cert-manager wrote, to go with the Database; nil if it does.
+	Adopt client.Object
 	// Roles are the roles that pods should be labelled with.
 	Roles map[string]v1.Role
 	// Pods to make, after all else exists.
@@ -302,11 +304,11 @@ func (d *draft) credentials() bool {
 		d.Apply = append(d.Apply, wish)
 	}
 	problem := d.seen.Secrets.Problem
+	d.issuing(problem)
 	if problem == nil {
 		d.Certificates = d.wantedCertificates()
 		return true
 	}
-	d.stall(problem.Reason, "%s", problem.Message)
 	if d.Leadership.Epoch == 0 {
 		return false
 	}
