@@ -271,7 +271,7 @@ func (w *world) renew(name string) {
 
 func (w *world) crds() []client.Object {
 	w.Helper()
-	documents, err := cluster.CertManagerCRDs(w.Context())
+	documents, err := cluster.CertManagerCRDs()
 	if err != nil {
 		w.Fatal(err)
 	}
