@@ -35,6 +35,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -142,6 +143,7 @@ type world struct {
 	health    *Health
 	requests  *requestLog
 	reports   *Reports
+	issued    *Issued
 	stop      func()
 }
 
@@ -228,15 +230,16 @@ func (w *world) startManager() {
 	if err != nil {
 		w.Fatal(err)
 	}
-	openIssued := func() (cache.Cache, error) {
+	openIssued := func(failed toolscache.WatchErrorHandlerWithContext) (cache.Cache, error) {
 		own := cached
+		own.DefaultWatchErrorHandler = failed
 		own.Scheme, own.Mapper, own.HTTPClient = mgr.GetScheme(), mgr.GetRESTMapper(), mgr.GetHTTPClient()
 		return cache.New(config, own)
 	}
-	issued := NewIssued(mgr.GetRESTMapper(), openIssued, vault, w.reports, logr.Discard())
+	w.issued = NewIssued(mgr.GetRESTMapper(), openIssued, vault, w.reports, logr.Discard())
 	w.health = NewHealth(mgr.GetClient(), time.Now)
 	r := New(Options{
-		Read: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: writer, Agents: dialer, Vault: vault, Reports: w.reports, Issued: issued, Metrics: counted,
+		Read: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: writer, Agents: dialer, Vault: vault, Reports: w.reports, Issued: w.issued, Metrics: counted,
 		Health: w.health, Events: mgr.GetEventRecorder("plimsoll-manager"), Now: time.Now, Policy: lives,
 		Surroundings: Surroundings{
 			AgentImage: "registry.test/plimsoll:v1", OperatorNamespace: "plimsoll-system", Engines: policy.Engines{v1.EnginePostgres: postgres.New(postgres.Options{})},
