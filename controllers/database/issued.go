@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -101,8 +102,10 @@ func (i *Issued) want() {
 func (i *Issued) follow(ctx context.Context) error {
 	ctx, gone := context.WithCancelCause(ctx)
 	defer gone(nil)
+	var filled atomic.Bool
 	held, err := i.open(func(ctx context.Context, r *toolscache.Reflector, err error) {
-		if apierrors.IsNotFound(err) {
+		// One that was never filled goes on trying: it leaves goroutines behind if it is stopped.
+		if apierrors.IsNotFound(err) && filled.Load() {
 			gone(errGone)
 			return
 		}
@@ -120,6 +123,7 @@ func (i *Issued) follow(ctx context.Context) error {
 	}); err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
+	go func() { filled.Store(held.WaitForCacheSync(ctx)) }()
 	i.hold(held)
 	defer i.hold(nil)
 	if err := held.Start(ctx); err != nil {
