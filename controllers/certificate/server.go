@@ -14,15 +14,6 @@ type Foreign struct {
 	Trusted []byte
 }
 
-// Ends is when the certificate does; the zero time if it cannot be read.
-func (f Foreign) Ends() time.Time {
-	c, err := parseCertificate(f.Certificate)
-	if err != nil {
-		return time.Time{}
-	}
-	return c.NotAfter
-}
-
 // Late says that the certificate should have been replaced: cert-manager does so when two thirds of its life are over.
 func (f Foreign) Late(now time.Time) bool {
 	c, err := parseCertificate(f.Certificate)

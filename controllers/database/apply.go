@@ -99,7 +99,7 @@ func (r *Reconciler) apply(ctx context.Context, s Seen, p Plan) Acted {
 		r.removals(ctx, s, p, &a)
 	}
 	a.Expiries = material.Expiries()
-	a.LookAgain = soonest(a.LookAgain, r.vault.lookAgain(s.key(), s.failures(), r.now()))
+	a.LookAgain = soonest(a.LookAgain, r.vault.lookAgain(s.Database, s.failures(), r.now()))
 	return a
 }
 

@@ -111,14 +111,4 @@ func TestAnIssuedSecretIsUsedWhileItIsGood(t *testing.T) {
 			}
 		})
 	}
-	t.Run("the nearer its end, the oftener it is read", func(t *testing.T) {
-		f := &certificate.Foreign{Pair: pair}
-		for left, want := range map[time.Duration]time.Duration{
-			life: secretsFor, time.Hour: 3 * time.Minute, time.Minute: retrySecrets, -time.Hour: retrySecrets,
-		} {
-			if got := (Secrets{ReadAt: f.Ends().Add(-left), Foreign: f}).freshFor(); got != want {
-				t.Errorf("%s before its end it is good for %s, want %s", left, got, want)
-			}
-		}
-	})
 }

@@ -65,6 +65,7 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	r.metrics.forget(key)
 	r.vault.forget(key)
 	r.asked.forget(key)
+	r.positions.forget(key)
 	r.agents.Forget(key)
 }
 
