@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path"
@@ -16,7 +17,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/testr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
@@ -140,9 +141,11 @@ type world struct {
 	fleet     *fleet
 	registry  *prometheus.Registry
 	health    *Health
-	requests  *requestLog
-	reports   *Reports
-	stop      func()
+	// ahead is how far the clock of health is before the others.
+	ahead    atomic.Int64
+	requests *requestLog
+	reports  *Reports
+	stop     func()
 }
 
 // requestLog counts what the manager asks of the API server, watches apart, and notes of what it watches the metadata or the whole.
@@ -150,13 +153,38 @@ type requestLog struct {
 	mu      sync.Mutex
 	all     []string
 	watches map[string]string
+	// hold is called with each request before it is sent, and may keep it; slow does so with what a watch brings.
+	hold func(*http.Request)
+	slow func(*http.Request)
 }
 
 func (l *requestLog) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		l.note(r)
-		return next.RoundTrip(r)
+		l.mu.Lock()
+		hold, slow := l.hold, l.slow
+		l.mu.Unlock()
+		if hold != nil {
+			hold(r)
+		}
+		resp, err := next.RoundTrip(r)
+		if err == nil && slow != nil {
+			resp.Body = slowBody{resp.Body, func() { slow(r) }}
+		}
+		return resp, err
 	})
+}
+
+// slowBody waits before each piece that is read of it.
+type slowBody struct {
+	io.ReadCloser
+	wait func()
+}
+
+func (b slowBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.wait()
+	return n, err
 }
 
 func (l *requestLog) note(r *http.Request) {
@@ -191,8 +219,13 @@ var worlds atomic.Int64 //nolint:gochecknoglobals // names of namespaces
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return newWorldWith(t, &requestLog{})
+}
+
+func newWorldWith(t *testing.T, requests *requestLog) *world {
+	t.Helper()
 	startShared(t)
-	w := &world{T: t, registry: prometheus.NewRegistry(), requests: &requestLog{}, namespace: fmt.Sprintf("t-%d", worlds.Add(1))}
+	w := &world{T: t, registry: prometheus.NewRegistry(), requests: requests, namespace: fmt.Sprintf("t-%d", worlds.Add(1))}
 	var err error
 	if w.person, err = client.New(shared.config, client.Options{Scheme: shared.scheme}); err != nil {
 		t.Fatal(err)
@@ -216,7 +249,7 @@ func (w *world) startManager() {
 		w.Fatal(err)
 	}
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme: shared.scheme, Logger: testr.New(w.T), Metrics: metricsserver.Options{BindAddress: "0"},
+		Scheme: shared.scheme, Logger: w.logger(), Metrics: metricsserver.Options{BindAddress: "0"},
 		Controller: ctrlconfig.Controller{SkipNameValidation: new(true)},
 		Client:     ClientOptions(), Cache: cached,
 	})
@@ -236,7 +269,7 @@ func (w *world) startManager() {
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.health = NewHealth(mgr.GetClient(), time.Now)
+	w.health = NewHealth(mgr.GetClient(), func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) })
 	r := New(Options{
 		Read: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: writer, Agents: dialer, Vault: vault, Reports: w.reports, Metrics: counted,
 		Health: w.health, Events: mgr.GetEventRecorder("plimsoll-manager"), Now: time.Now, Policy: lives,
@@ -263,6 +296,24 @@ func (w *world) startManager() {
 		dialer.Close()
 	})
 	w.Cleanup(w.stop)
+}
+
+// logger writes to the test's log while the test runs: client-go goes on about events for a moment after the manager has ended.
+func (w *world) logger() logr.Logger {
+	var mu sync.Mutex
+	over := false
+	w.Cleanup(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+	})
+	return funcr.New(func(prefix, text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !over {
+			w.Log(prefix, text)
+		}
+	}, funcr.Options{})
 }
 
 func (w *world) database(name string, change ...func(*v1.Database)) *v1.Database {
