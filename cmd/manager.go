@@ -223,9 +223,18 @@ func addDatabases(mgr ctrl.Manager, o options, around database.Surroundings) (*d
 	if err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
+	openIssued := func() (cache.Cache, error) {
+		cached, err := database.CacheOptions(o.namespaces)
+		if err != nil {
+			return nil, err
+		}
+		cached.Scheme, cached.Mapper, cached.HTTPClient = mgr.GetScheme(), mgr.GetRESTMapper(), mgr.GetHTTPClient()
+		return cache.New(mgr.GetConfig(), cached)
+	}
+	issued := database.NewIssued(mgr.GetRESTMapper(), openIssued, vault, reports, mgr.GetLogger().WithName("issued"))
 	health := database.NewHealth(mgr.GetClient(), time.Now)
 	r := database.New(database.Options{
-		Read: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: writer, Agents: dialer, Vault: vault, Reports: reports, Metrics: counted,
+		Read: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: writer, Agents: dialer, Vault: vault, Reports: reports, Issued: issued, Metrics: counted,
 		Health: health, Events: mgr.GetEventRecorder("plimsoll-manager"), Now: time.Now, Policy: lives, Surroundings: around,
 	})
 	return dialer, errors.Join(

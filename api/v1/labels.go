@@ -41,7 +41,7 @@ const (
 
 // Request is what the annotations AnnotationSwitchover, AnnotationRestart and AnnotationRotate hold, as JSON.
 type Request struct {
-	// ID of the request, unique in its Database; the answer in status.requests carries it.
+	// ID of the request, unique among those of its kind to its Database; the answer in status.requests carries both.
 	ID string `json:"id"`
 	// Target instance; empty leaves the choice to the operator (switchover) or means all (restart). A rotation has none.
 	Target string `json:"target,omitempty"`

@@ -36,6 +36,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -53,11 +54,12 @@ import (
 
 // shared is the API server of this package's tests, started by the first that needs it.
 var shared struct { //nolint:gochecknoglobals // one API server for the package
-	once   sync.Once
-	config *rest.Config
-	scheme *runtime.Scheme
-	stop   func()
-	err    error
+	once       sync.Once
+	config     *rest.Config
+	kubeconfig string
+	scheme     *runtime.Scheme
+	stop       func()
+	err        error
 }
 
 func TestMain(m *testing.M) {
@@ -96,7 +98,7 @@ func startShared(t *testing.T) {
 			return
 		}
 		shared.stop = func() { api.Stop(); cancel(); _ = os.RemoveAll(dir) }
-		shared.scheme = runtime.NewScheme()
+		shared.scheme, shared.kubeconfig = runtime.NewScheme(), api.Kubeconfig
 		shared.config = &rest.Config{
 			Host: api.Host, UserAgent: "plimsoll-test", QPS: -1,
 			TLSClientConfig: rest.TLSClientConfig{CAData: api.CA, CertData: api.ClientCert, KeyData: api.ClientKey},
@@ -269,9 +271,15 @@ func (w *world) startManager() {
 	if err != nil {
 		w.Fatal(err)
 	}
+	openIssued := func() (cache.Cache, error) {
+		own := cached
+		own.Scheme, own.Mapper, own.HTTPClient = mgr.GetScheme(), mgr.GetRESTMapper(), mgr.GetHTTPClient()
+		return cache.New(config, own)
+	}
+	issued := NewIssued(mgr.GetRESTMapper(), openIssued, vault, w.reports, logr.Discard())
 	w.health = NewHealth(mgr.GetClient(), func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) })
 	r := New(Options{
-		Read: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: writer, Agents: dialer, Vault: vault, Reports: w.reports, Metrics: counted,
+		Read: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: writer, Agents: dialer, Vault: vault, Reports: w.reports, Issued: issued, Metrics: counted,
 		Health: w.health, Events: mgr.GetEventRecorder("plimsoll-manager"), Now: time.Now, Policy: lives,
 		Surroundings: Surroundings{
 			AgentImage: "registry.test/plimsoll:v1", OperatorNamespace: "plimsoll-system", Engines: policy.Engines{v1.EnginePostgres: postgres.New(postgres.Options{})},
@@ -298,20 +306,16 @@ func (w *world) startManager() {
 	w.Cleanup(w.stop)
 }
 
-// logger writes to the test's log while the test runs: client-go goes on about events for a moment after the manager has ended.
+// logger writes to the test's log until its manager is stopped: that may say a last word after the test's own end.
 func (w *world) logger() logr.Logger {
-	var mu sync.Mutex
-	over := false
-	w.Cleanup(func() {
-		mu.Lock()
-		defer mu.Unlock()
-		over = true
-	})
-	return funcr.New(func(prefix, text string) {
-		mu.Lock()
-		defer mu.Unlock()
+	var mu sync.RWMutex
+	var over bool
+	w.Cleanup(func() { mu.Lock(); defer mu.Unlock(); over = true })
+	return funcr.New(func(prefix, args string) {
+		mu.RLock()
+		defer mu.RUnlock()
 		if !over {
-			w.Log(prefix, text)
+			w.Log(prefix, args)
 		}
 	}, funcr.Options{})
 }
@@ -658,6 +662,21 @@ func TestAWrongImageIsToldAndCorrected(t *testing.T) {
 			w.edit("orders", func(d *v1.Database) { d.Spec.Image = "registry.test/postgres:15" })
 			w.until("orders", "three instances of the good image", running)
 		})
+	}
+}
+
+// TestAWrongVersionIsToldAndCorrected: nothing is of the wrong version yet, so it need not be deleted to be put right.
+func TestAWrongVersionIsToldAndCorrected(t *testing.T) {
+	w := newWorld(t)
+	w.fleet.refuse = postgres.New(postgres.Options{}).Parts(&v1.Database{Spec: v1.DatabaseSpec{Version: "16"}}).Image
+	w.database("orders", func(d *v1.Database) { d.Spec.Version = "16" })
+	w.until("orders", "an image that there is not to be told", stalledBy(v1.ReasonImagePull, "orders-1: "))
+	w.edit("orders", func(d *v1.Database) { d.Spec.Version = "15" })
+	w.until("orders", "three instances of the right version", running)
+	d := w.get("orders")
+	d.Spec.Version = "16"
+	if err := w.person.Update(t.Context(), d); err == nil || !strings.Contains(err.Error(), "the major number cannot change from 15 to 16") {
+		t.Errorf("now that it runs, another major version is answered with %v", err)
 	}
 }
 

@@ -43,6 +43,7 @@ type Options struct {
 	Agents     Agents
 	Vault      *Vault
 	Reports    *Reports
+	Issued     *Issued
 	Metrics    *Metrics
 	Health     *Health
 	Events     Recorder
@@ -66,9 +67,11 @@ type Reconciler struct {
 	policy     certificate.Policy
 	around     Surroundings
 
-	vault *Vault
-	zones *zones
-	asked *asked
+	vault     *Vault
+	zones     *zones
+	asked     *asked
+	positions *positions
+	issued    *Issued
 }
 
 // New makes a Reconciler.
@@ -76,7 +79,7 @@ func New(o Options) *Reconciler {
 	r := &Reconciler{
 		read: o.Read, live: o.Live, writer: o.Writer, agents: o.Agents, reports: o.Reports, metrics: o.Metrics, health: o.Health,
 		events: o.Events, now: o.Now, policy: o.Policy, around: o.Surroundings,
-		zones: newZones(), asked: newAsked(), vault: o.Vault,
+		zones: newZones(), asked: newAsked(), positions: newPositions(), vault: o.Vault, issued: o.Issued,
 	}
 	return r
 }
@@ -95,7 +98,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	plan := decide(seen, r.around, r.now())
 	acted := r.apply(ctx, seen, plan)
-	status := summarise(seen, plan, acted, r.now())
+	status := r.positions.unlessIdle(seen, summarise(seen, plan, acted, r.now()))
 	err = errors.Join(acted.Err, r.report(ctx, seen, status))
 	r.metrics.reconciled(status.Phase, err, r.now().Sub(began))
 	if err != nil {
@@ -124,6 +127,7 @@ func (r *Reconciler) report(ctx context.Context, s Seen, status v1.DatabaseStatu
 	}
 	if !equality.Semantic.DeepEqual(before, status) {
 		r.health.wrote(s.Database)
+		r.positions.note(s)
 	}
 	r.metrics.told(s.key(), before, status)
 	r.tell(ctx, s.Database, changes(before, status))
@@ -152,7 +156,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 	if err != nil {
 		return fmt.Errorf("set up the controller of Databases: %w", err)
 	}
-	return mgr.Add(r.reports)
+	return errors.Join(mgr.Add(r.reports), mgr.Add(r.issued))
 }
 
 // databaseOf is the Database that an object carries the name of.

@@ -55,6 +55,15 @@ func TestAnswersAreBoundedAndNewestFirst(t *testing.T) {
 	}
 }
 
+func TestRequestsOfTwoKindsMayShareAnID(t *testing.T) {
+	old := []v1.RequestStatus{{ID: "a", Kind: kindSwitchover, State: v1.RequestDone}, {ID: "b", Kind: kindRotate, State: v1.RequestDone}}
+	fresh := []v1.RequestStatus{{ID: "a", Kind: kindRestart, State: v1.RequestRunning}, {ID: "b", Kind: kindRestart, State: v1.RequestFailed}}
+	want := append(slices.Clone(fresh), old...)
+	if diff := cmp.Diff(want, withAnswers(old, fresh)); diff != "" {
+		t.Errorf("an answer of another kind is lost (-want +got):\n%s", diff)
+	}
+}
+
 // FuzzFence: what is fenced is what the annotation names, no more, however long it is.
 func FuzzFence(f *testing.F) {
 	f.Add("orders-1, orders-3")
@@ -62,7 +71,7 @@ func FuzzFence(f *testing.F) {
 	f.Add(strings.Repeat("orders-12,", 200))
 	f.Fuzz(func(t *testing.T, raw string) {
 		d := &v1.Database{}
-		d.Annotations = map[string]string{v1.AnnotationFence: raw}
+		d.Name, d.Annotations = "orders", map[string]string{v1.AnnotationFence: raw}
 		var named []string
 		for _, name := range strings.Split(raw, ",") {
 			named = append(named, strings.TrimSpace(name))

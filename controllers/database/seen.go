@@ -32,6 +32,8 @@ type Seen struct {
 	Zones map[string]string
 	// Secrets as they were last read.
 	Secrets Secrets
+	// Issuing is what cert-manager does about the server's certificate.
+	Issuing Issuing
 	// Asked are the restarts that were last published, by instance: one that is not done yet stays asked for.
 	Asked map[string]string
 }

@@ -74,6 +74,9 @@ func instances(s Seen, p Plan, now time.Time) []v1.InstanceStatus {
 	return out
 }
 
+// silentWords are said of an instance that only the kubelet hears.
+const silentWords = "the kubelet finds it ready, but the manager has not heard its agent; if it stays so, check the network policies for port 7470"
+
 func instance(s Seen, p Plan, name string, now time.Time) v1.InstanceStatus {
 	pod, r := s.Pods[name], s.report(name)
 	i := v1.InstanceStatus{Name: name, Role: roleOf(r), Voter: p.Leadership.votes(name)}
@@ -88,16 +91,46 @@ func instance(s Seen, p Plan, name string, now time.Time) v1.InstanceStatus {
 			lag := r.LagBytes
 			i.LagBytes = &lag
 		}
-		i.Message = r.Problem
+		if i.Message = r.Problem; i.Message == "" {
+			i.Message = fullness(r)
+		}
 	case pod == nil:
 		i.State, i.Message = "stopped", "it has no pod"
 	case podReady(pod):
-		// The kubelet reaches it though the manager does not.
-		i.State, i.Ready, i.Message = "silent", true, "the kubelet finds it ready, but the manager has not heard its agent; if it stays so, check the network policies for port 7470"
+		// The kubelet reaches it though the manager does not. That a pod is new is no reason to take it for ready unheard.
+		since := podCondition(pod, corev1.PodReady).LastTransitionTime
+		i.State, i.Ready, i.Message = "silent", now.Sub(since.Time) > silentAfter, silentWords
+		i.Version = versionTold(s.Database, name)
 	default:
 		i.State, i.Message = "starting", waitsFor(s, name, now)
 	}
 	return i
+}
+
+// nearlyFull is from when on a volume is worth a word, in per cent: what grows by itself has grown before.
+const nearlyFull = 95
+
+// fullness names a volume with hardly any room left. A replica whose log finds none holds up the writes of all. The number is left
+// out, so that the word does not change with each write.
+func fullness(r *engine.Report) string {
+	switch {
+	case percent(r.Data) >= nearlyFull:
+		return "its data volume is nearly full; raise spec.storage.size, and spec.storage.growth.maxSize where it is set"
+	case percent(r.WAL) >= nearlyFull:
+		return "its volume of the write-ahead log is nearly full; raise spec.storage.wal.size"
+	default:
+		return ""
+	}
+}
+
+// versionTold is what status says of an instance's server so far.
+func versionTold(d *v1.Database, name string) string {
+	for _, i := range d.Status.Instances {
+		if i.Name == name {
+			return i.Version
+		}
+	}
+	return ""
 }
 
 // waitsFor says why a pod does not run yet, in the words of whom it waits for.
@@ -152,6 +185,12 @@ func serves(s Seen, p Plan) bool {
 	return leader != nil && leader.Role == engine.Primary && leader.Ready
 }
 
+// unheard says that whether a primary takes writes is not known: the kubelet finds the leader ready, but its agent is silent.
+func unheard(s Seen, p Plan) bool {
+	leader := p.Leadership.Leader
+	return s.report(leader) == nil && podReady(s.Pods[leader])
+}
+
 func phase(s Seen, p Plan, status v1.DatabaseStatus) v1.Phase {
 	d := s.Database
 	all := allReady(s, p, status)
@@ -164,6 +203,8 @@ func phase(s Seen, p Plan, status v1.DatabaseStatus) v1.Phase {
 		return v1.PhasePending
 	case status.Epoch == 0 || status.Version == "":
 		return v1.PhaseCreating
+	case unheard(s, p):
+		return v1.PhaseDegraded
 	case !serves(s, p):
 		return v1.PhaseDown
 	case (!all || p.Working != nil) && (d.Status.Phase == v1.PhaseCreating || d.Status.Phase == v1.PhasePending || d.Status.Phase == ""):
@@ -218,6 +259,11 @@ func ready(s Seen, p Plan, status v1.DatabaseStatus) metav1.Condition {
 		return is(false, v1.ReasonHibernated, "the instances are stopped; set spec.maintenance.hibernated to false to start them again")
 	case status.Phase == v1.PhaseCreating || status.Phase == v1.PhasePending:
 		return is(false, v1.ReasonCreating, fmt.Sprintf("%s instances are ready", status.Ready))
+	case unheard(s, p):
+		return metav1.Condition{
+			Type: v1.ConditionReady, Status: metav1.ConditionUnknown, Reason: v1.ReasonLeaderSilent,
+			Message: fmt.Sprintf("whether %s takes writes is not known: %s", status.Leader, silentWords),
+		}
 	case !serves(s, p):
 		return is(false, v1.ReasonNoPrimary, "no instance takes writes; status.instances shows what each waits for")
 	default:
@@ -249,14 +295,23 @@ func reconciling(s Seen, p Plan, acted Acted) metav1.Condition {
 	case s.Database.Spec.Maintenance.Hibernated:
 		return is(false, v1.ReasonHibernated, "the instances are stopped and the volumes are kept")
 	default:
-		return is(false, v1.ReasonSettled, "nothing is to do")
+		return is(false, v1.ReasonSettled, settledMessage(p))
 	}
+}
+
+func settledMessage(p Plan) string {
+	if len(p.Absent) > 0 {
+		return "nothing is to do; to be fenced, but no instance: " + listed(p.Absent)
+	}
+	return "nothing is to do"
 }
 
 func stalled(p Plan, acted Acted) metav1.Condition {
 	switch {
 	case p.Stalled != nil:
 		return condition(v1.ConditionStalled, true, p.Stalled.Reason, p.Stalled.Message)
+	case acted.Issuer != nil:
+		return condition(v1.ConditionStalled, true, acted.Issuer.Reason, acted.Issuer.Message)
 	case acted.Foreign != nil && acted.Foreign.Kind == "Secret":
 		return condition(v1.ConditionStalled, true, v1.ReasonSecretConflict, acted.Foreign.Error())
 	case acted.Foreign != nil:

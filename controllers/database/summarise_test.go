@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +37,27 @@ func TestALeaderThatIsTheOnlyVoterIsNotSaidToWait(t *testing.T) {
 	got := durable(s.Seen, decide(s.Seen, surroundings(), noon()))
 	if got.Status != metav1.ConditionFalse || !strings.Contains(got.Message, "writes wait for no replica") {
 		t.Errorf("Durable is %s: %s", got.Status, got.Message)
+	}
+}
+
+func TestAVolumeThatIsNearlyFullIsTold(t *testing.T) {
+	for sentence, row := range map[string]struct {
+		change func(*engine.Report)
+		want   string
+	}{
+		"room is left":       {func(r *engine.Report) { r.Data = engine.VolumeUse{Size: 100, Used: 94} }, ""},
+		"the data are told":  {func(r *engine.Report) { r.Data = engine.VolumeUse{Size: 100, Used: 95} }, "raise spec.storage.size"},
+		"the log is told":    {func(r *engine.Report) { r.WAL = engine.VolumeUse{Size: 100, Used: 99} }, "raise spec.storage.wal.size"},
+		"a problem is worse": {func(r *engine.Report) { r.Data, r.Problem = engine.VolumeUse{Size: 100, Used: 99}, "it is broken" }, "it is broken"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			s := settled(3)
+			s.report("orders-2", row.change)
+			got := instance(s.Seen, decide(s.Seen, surroundings(), noon()), "orders-2", noon()).Message
+			if !strings.Contains(got, row.want) || row.want == "" && got != "" {
+				t.Errorf("it says %q, want %q", got, row.want)
+			}
+		})
 	}
 }
 
@@ -86,8 +108,23 @@ func TestSummarise(t *testing.T) {
 		"a leader that is silent is not known to serve, even if its pod is ready": {
 			scene: func() *scene { s := settled(3); s.silence("orders-1"); return s },
 			want: with(func(x *told) {
-				x.Phase, x.IsReady, x.Dur = v1.PhaseDown, "False NoPrimary", "Unknown NoPrimary"
+				x.Phase, x.IsReady, x.Dur = v1.PhaseDegraded, "Unknown LeaderSilent", "Unknown NoPrimary"
 			}),
+		},
+		"a leader that nobody hears is down": {
+			scene: func() *scene {
+				s := settled(3)
+				s.silence("orders-1")
+				s.Pods["orders-1"].Status.Conditions = nil
+				return s
+			},
+			want: with(func(x *told) {
+				x.Phase, x.Ready, x.IsReady, x.Dur = v1.PhaseDown, "2/3", "False NoPrimary", "Unknown NoPrimary"
+			}),
+		},
+		"a replica that is silent is ready if its pod has been so for long": {
+			scene: func() *scene { s := settled(3); s.silence("orders-3"); return s },
+			want:  good,
 		},
 		"a change under way is told": {
 			scene: func() *scene { s := settled(3); big(s); return s.quiet() },
@@ -121,6 +158,14 @@ func TestSummarise(t *testing.T) {
 		"what failed is tried again, and said": {
 			scene: func() *scene { return settled(3) }, acted: Acted{Err: errors.New("the API server is busy")},
 			want: with(func(x *told) { x.Reconciling = "True Changing" }),
+		},
+		"a fence that fences nothing is told": {
+			scene: func() *scene {
+				s := settled(3)
+				s.annotate(v1.AnnotationFence, "order-1")
+				return s
+			},
+			want: with(func(x *told) { x.Stalled = "True InvalidAnnotation" }),
 		},
 		"a Secret that another Database made in the meantime is left to it, and said": {
 			scene: func() *scene { return settled(3) },
@@ -156,6 +201,22 @@ func TestSummarise(t *testing.T) {
 				t.Errorf("the same state is told in another way later, which would write to the API server for ever:\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestANewPodIsNotTakenForReadyUnheard(t *testing.T) {
+	s := settled(3)
+	s.Database.Status.Instances = []v1.InstanceStatus{{Name: "orders-3", Version: "15.18"}}
+	s.silence("orders-3")
+	s.Pods["orders-3"].Status.Conditions[0].LastTransitionTime = metav1.NewTime(noon())
+	told := func(at time.Time) v1.InstanceStatus {
+		return summarise(s.Seen, decide(s.Seen, surroundings(), noon()), Acted{}, at).Instances[2]
+	}
+	if now := told(noon()); now.Ready || now.State != "silent" || now.Version != "15.18" {
+		t.Errorf("at first: %+v", now)
+	}
+	if later := told(noon().Add(silentAfter + time.Second)); !later.Ready {
+		t.Errorf("later: %+v", later)
 	}
 }
 

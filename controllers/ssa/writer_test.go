@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -574,6 +575,15 @@ func TestTheOperationStandsInTheUserAgent(t *testing.T) {
 	}
 	if last := agents[len(agents)-1]; last != "plimsoll-test operation/abc123" {
 		t.Errorf("user agent is %q", last)
+	}
+}
+
+// client-go asks each round tripper for the one below, and complains in the log of one that does not answer.
+func TestTheUserAgentCanBeLookedThrough(t *testing.T) {
+	below := &http.Transport{}
+	wrapper, ok := ssa.UserAgent(below).(utilnet.RoundTripperWrapper)
+	if !ok || wrapper.WrappedRoundTripper() != http.RoundTripper(below) {
+		t.Errorf("what is below %v cannot be seen", wrapper)
 	}
 }
 

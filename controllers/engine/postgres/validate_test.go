@@ -15,6 +15,10 @@ import (
 
 func TestValidate(t *testing.T) {
 	at := func(version string) func(*v1.Database) { return func(d *v1.Database) { d.Spec.Version = version } }
+	led := func(d *v1.Database) { d.Status.Epoch = 1 }
+	ran := func(version string) func(*v1.Database) {
+		return func(d *v1.Database) { d.Status.Epoch, d.Status.Version = 1, version }
+	}
 	hba := func(line string) func(*v1.Database) {
 		return func(d *v1.Database) { d.Spec.Postgres = &v1.PostgresSpec{HBA: []string{line}} }
 	}
@@ -27,11 +31,15 @@ func TestValidate(t *testing.T) {
 		"a release that is too old":          {nil, orders(at("13.4")), "PostgreSQL 14 to 18 are known"},
 		"a release that is too new":          {nil, orders(at("19")), "PostgreSQL 14 to 18 are known"},
 		"a higher minor":                     {orders(at("15.17")), orders(at("15.18")), ""},
-		"a lower minor":                      {orders(at("15.18")), orders(at("15.9")), "may not be lowered"},
+		"a lower minor":                      {orders(at("15.18"), led), orders(at("15.9"), led), "may not be lowered"},
 		"from a minor to any":                {orders(at("15.18")), orders(at("15")), ""},
 		"from any to a minor":                {orders(at("15")), orders(at("15.18")), ""},
-		"a higher major":                     {orders(at("15")), orders(at("16")), "from 15 to 16 is not possible"},
-		"a lower major":                      {orders(at("16")), orders(at("15")), "from 16 to 15 is not possible"},
+		"a higher major":                     {orders(at("15"), led), orders(at("16"), led), "from 15 to 16 is not possible"},
+		"a lower major":                      {orders(at("16"), led), orders(at("15"), led), "from 16 to 15 is not possible"},
+		"another major of what never ran":    {orders(at("16")), orders(at("15.4")), ""},
+		"a lower minor of what never ran":    {orders(at("15.18")), orders(at("15.9")), ""},
+		"another major than the data's":      {nil, orders(at("16"), ran("15.18")), "15.18 runs, and a change of the major version from 15 to 16 is not possible"},
+		"the major of the data":              {orders(at("16.1"), ran("15.18")), orders(at("15.18"), ran("15.18")), ""},
 		"a name that is too long":            {nil, orders(func(d *v1.Database) { d.Name = strings.Repeat("x", 51) }), "metadata.name"},
 		"the superuser as owner":             {nil, orders(func(d *v1.Database) { d.Spec.Bootstrap.Owner = "postgres" }), "spec.bootstrap.owner"},
 		"a role of the server as owner":      {nil, orders(func(d *v1.Database) { d.Spec.Bootstrap.Owner = "pg_monitor" }), "spec.bootstrap.owner"},
