@@ -8,7 +8,8 @@ const (
 	ConditionReconciling = "Reconciling"
 	// ConditionStalled is true when nothing will go on until a person does something; the message says what.
 	ConditionStalled = "Stalled"
-	// ConditionDurable is true while each acknowledged write is held durably by as many members as status.effective.synchronous asks.
+	// ConditionDurable is true while each write waits until a majority of the members holds it durably: what was acknowledged then
+	// outlives the loss of any one. It is false where the Database was asked not to wait.
 	ConditionDurable = "Durable"
 )
 
@@ -22,6 +23,8 @@ const (
 	ReasonChanging = "Changing"
 	// ReasonNoPrimary : no instance leads. See status.instances for what each waits for.
 	ReasonNoPrimary = "NoPrimary"
+	// ReasonLeaderSilent : the manager does not hear the leader, which the kubelet finds ready; check the network policies for port 7470.
+	ReasonLeaderSilent = "LeaderSilent"
 	// ReasonInstancesNotReady : some instances are not ready. See their messages in status.instances.
 	ReasonInstancesNotReady = "InstancesNotReady"
 	// ReasonSettled : nothing to do.
@@ -32,8 +35,12 @@ const (
 	ReasonHibernated = "Hibernated"
 	// ReasonInvalidSpec : the spec breaks a rule that the message names; change it as the message says.
 	ReasonInvalidSpec = "InvalidSpec"
+	// ReasonInvalidAnnotation : an annotation of the Database holds what the message names; correct or remove it.
+	ReasonInvalidAnnotation = "InvalidAnnotation"
 	// ReasonSecretMissing : create the Secret, or the key, that the message names.
 	ReasonSecretMissing = "SecretMissing"
+	// ReasonIssuerNotReady : cert-manager, the issuer of spec.tls.issuerRef or its certificate is missing or not ready; do as the message says.
+	ReasonIssuerNotReady = "IssuerNotReady"
 	// ReasonSecretConflict : the Secret belongs to someone else; delete it, or choose another name for the Database.
 	ReasonSecretConflict = "SecretConflict"
 	// ReasonNameConflict : another object of a name that the Database needs belongs to someone else; delete it, or choose another name.
@@ -52,6 +59,6 @@ const (
 	ReasonMajority = "Majority"
 	// ReasonNoMajority : too few members are in step; writes wait (required) or are held by fewer members (preferred).
 	ReasonNoMajority = "NoMajority"
-	// ReasonAsynchronous : the Database was asked not to wait for replicas.
+	// ReasonAsynchronous : the Database was asked not to wait for replicas, or has only one instance.
 	ReasonAsynchronous = "Asynchronous"
 )

@@ -17,7 +17,7 @@ const (
 	PhaseRunning Phase = "Running"
 	// PhaseChanging serves while instances are added, removed, restarted or replaced, or get new certificates.
 	PhaseChanging Phase = "Changing"
-	// PhaseDegraded serves with fewer instances than asked for.
+	// PhaseDegraded serves with fewer instances than asked for, or the operator does not hear its leader.
 	PhaseDegraded Phase = "Degraded"
 	// PhaseDown has no primary that takes writes.
 	PhaseDown Phase = "Down"
@@ -72,7 +72,8 @@ type InstanceStatus struct {
 	// +optional
 	Version string `json:"version,omitempty"`
 
-	// Position in the log that it has durably received, as the engine writes it.
+	// Position in the log that it has durably received, as the engine writes it. Up to 16 MiB of writes alone do not change it: the
+	// metrics follow at once.
 	// +optional
 	Position string `json:"position,omitempty"`
 
@@ -154,6 +155,10 @@ type RequestStatus struct {
 	// Message for people.
 	// +optional
 	Message string `json:"message,omitempty"`
+
+	// StartedAt is when the operator took it up, by the operator's clock as FinishedAt is.
+	// +optional
+	StartedAt *metav1.Time `json:"startedAt,omitempty"`
 
 	// FinishedAt is when it ended.
 	// +optional

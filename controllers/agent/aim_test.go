@@ -11,11 +11,10 @@ import (
 )
 
 func TestLeaseAimLeavesOutNothing(t *testing.T) {
-	at := time.UnixMilli(1_000_000)
 	got := leaseAim(engine.Aim{
 		Stop: true, LeaseVersion: "99", Members: []engine.Peer{{Name: "a"}, {Name: "b"}},
-		Switchover: &engine.Switchover{ID: "one", Target: "b", Expires: at.Add(2 * time.Second).UnixMilli()},
-	}, lease.Time(time.Second), at)
+		Switchover: &engine.Switchover{ID: "one", Target: "b"},
+	}, lease.Time(3*time.Second))
 	want := lease.Aim{
 		Fenced: true, LeaseVersion: "99", Members: []string{"a", "b"},
 		Switchover: lease.Switchover{ID: "one", Target: "b", Expires: lease.Time(3 * time.Second)},

@@ -3,6 +3,7 @@ package database
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,9 @@ import (
 
 // maxHandOvers is how many changes of the leader status keeps.
 const maxHandOvers = 10
+
+// maxMessage bounds a message that may hold others' words, as an event's note is bounded.
+const maxMessage = maxNote
 
 // summarise tells how things are: the new status, from the old one and what this pass saw, planned and did. It is pure.
 func summarise(s Seen, p Plan, acted Acted, now time.Time) v1.DatabaseStatus {
@@ -74,6 +78,9 @@ func instances(s Seen, p Plan, now time.Time) []v1.InstanceStatus {
 	return out
 }
 
+// silentWords are said of an instance that only the kubelet hears.
+const silentWords = "the kubelet finds it ready, but the manager has not heard its agent; if it stays so, check the network policies for port 7470"
+
 func instance(s Seen, p Plan, name string, now time.Time) v1.InstanceStatus {
 	pod, r := s.Pods[name], s.report(name)
 	i := v1.InstanceStatus{Name: name, Role: roleOf(r), Voter: p.Leadership.votes(name)}
@@ -88,16 +95,46 @@ func instance(s Seen, p Plan, name string, now time.Time) v1.InstanceStatus {
 			lag := r.LagBytes
 			i.LagBytes = &lag
 		}
-		i.Message = r.Problem
+		if i.Message = oneLine(r.Problem); i.Message == "" {
+			i.Message = fullness(r)
+		}
 	case pod == nil:
 		i.State, i.Message = "stopped", "it has no pod"
 	case podReady(pod):
-		// The kubelet reaches it though the manager does not.
-		i.State, i.Ready, i.Message = "silent", true, "the kubelet finds it ready, but the manager has not heard its agent; if it stays so, check the network policies for port 7470"
+		// The kubelet reaches it though the manager does not. That a pod is new is no reason to take it for ready unheard.
+		since := podCondition(pod, corev1.PodReady).LastTransitionTime
+		i.State, i.Ready, i.Message = "silent", now.Sub(since.Time) > silentAfter, silentWords
+		i.Version = versionTold(s.Database, name)
 	default:
-		i.State, i.Message = "starting", waitsFor(s, name, now)
+		i.State, i.Message = "starting", oneLine(waitsFor(s, name, now))
 	}
 	return i
+}
+
+// nearlyFull is from when on a volume is worth a word, in per cent: what grows by itself has grown before.
+const nearlyFull = 95
+
+// fullness names a volume with hardly any room left. A replica whose log finds none holds up the writes of all. The number is left
+// out, so that the word does not change with each write.
+func fullness(r *engine.Report) string {
+	switch {
+	case percent(r.Data) >= nearlyFull:
+		return "its data volume is nearly full; raise spec.storage.size, and spec.storage.growth.maxSize where it is set"
+	case percent(r.WAL) >= nearlyFull:
+		return "its volume of the write-ahead log is nearly full; raise spec.storage.wal.size"
+	default:
+		return ""
+	}
+}
+
+// versionTold is what status says of an instance's server so far.
+func versionTold(d *v1.Database, name string) string {
+	for _, i := range d.Status.Instances {
+		if i.Name == name {
+			return i.Version
+		}
+	}
+	return ""
 }
 
 // waitsFor says why a pod does not run yet, in the words of whom it waits for.
@@ -152,6 +189,12 @@ func serves(s Seen, p Plan) bool {
 	return leader != nil && leader.Role == engine.Primary && leader.Ready
 }
 
+// unheard says that whether a primary takes writes is not known: the kubelet finds the leader ready, but its agent is silent.
+func unheard(s Seen, p Plan) bool {
+	leader := p.Leadership.Leader
+	return s.report(leader) == nil && podReady(s.Pods[leader])
+}
+
 func phase(s Seen, p Plan, status v1.DatabaseStatus) v1.Phase {
 	d := s.Database
 	all := allReady(s, p, status)
@@ -164,6 +207,8 @@ func phase(s Seen, p Plan, status v1.DatabaseStatus) v1.Phase {
 		return v1.PhasePending
 	case status.Epoch == 0 || status.Version == "":
 		return v1.PhaseCreating
+	case unheard(s, p):
+		return v1.PhaseDegraded
 	case !serves(s, p):
 		return v1.PhaseDown
 	case (!all || p.Working != nil) && (d.Status.Phase == v1.PhaseCreating || d.Status.Phase == v1.PhasePending || d.Status.Phase == ""):
@@ -200,11 +245,20 @@ func conditions(s Seen, p Plan, acted Acted, status v1.DatabaseStatus) []metav1.
 }
 
 func condition(kind string, yes bool, reason, message string) metav1.Condition {
-	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: oneLine(message)}
 	if yes {
 		c.Status = metav1.ConditionTrue
 	}
 	return c
+}
+
+// oneLine is for tables and for `kubectl wait`: errors that were joined, and what other programs say, come in several lines.
+func oneLine(text string) string {
+	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return cut(strings.Join(slices.DeleteFunc(lines, func(l string) bool { return l == "" }), "; "), maxMessage)
 }
 
 func ready(s Seen, p Plan, status v1.DatabaseStatus) metav1.Condition {
@@ -218,6 +272,11 @@ func ready(s Seen, p Plan, status v1.DatabaseStatus) metav1.Condition {
 		return is(false, v1.ReasonHibernated, "the instances are stopped; set spec.maintenance.hibernated to false to start them again")
 	case status.Phase == v1.PhaseCreating || status.Phase == v1.PhasePending:
 		return is(false, v1.ReasonCreating, fmt.Sprintf("%s instances are ready", status.Ready))
+	case unheard(s, p):
+		return metav1.Condition{
+			Type: v1.ConditionReady, Status: metav1.ConditionUnknown, Reason: v1.ReasonLeaderSilent,
+			Message: fmt.Sprintf("whether %s takes writes is not known: %s", status.Leader, silentWords),
+		}
 	case !serves(s, p):
 		return is(false, v1.ReasonNoPrimary, "no instance takes writes; status.instances shows what each waits for")
 	default:
@@ -249,14 +308,23 @@ func reconciling(s Seen, p Plan, acted Acted) metav1.Condition {
 	case s.Database.Spec.Maintenance.Hibernated:
 		return is(false, v1.ReasonHibernated, "the instances are stopped and the volumes are kept")
 	default:
-		return is(false, v1.ReasonSettled, "nothing is to do")
+		return is(false, v1.ReasonSettled, settledMessage(p))
 	}
+}
+
+func settledMessage(p Plan) string {
+	if len(p.Absent) > 0 {
+		return "nothing is to do; to be fenced, but no instance: " + listed(p.Absent)
+	}
+	return "nothing is to do"
 }
 
 func stalled(p Plan, acted Acted) metav1.Condition {
 	switch {
 	case p.Stalled != nil:
 		return condition(v1.ConditionStalled, true, p.Stalled.Reason, p.Stalled.Message)
+	case acted.Issuer != nil:
+		return condition(v1.ConditionStalled, true, acted.Issuer.Reason, acted.Issuer.Message)
 	case acted.Foreign != nil && acted.Foreign.Kind == "Secret":
 		return condition(v1.ConditionStalled, true, v1.ReasonSecretConflict, acted.Foreign.Error())
 	case acted.Foreign != nil:
@@ -273,14 +341,28 @@ func durable(s Seen, p Plan) metav1.Condition {
 	case leader == nil || leader.Role != engine.Primary:
 		return metav1.Condition{Type: v1.ConditionDurable, Status: metav1.ConditionUnknown, Reason: v1.ReasonNoPrimary, Message: "no primary says how its writes are held"}
 	case mode == v1.SynchronousNone:
-		return condition(v1.ConditionDurable, true, v1.ReasonAsynchronous, "writes wait for no replica, as asked: the newest can be lost with the primary")
+		return condition(v1.ConditionDurable, false, v1.ReasonAsynchronous, "writes wait for no replica, as asked: the newest can be lost with the primary")
 	case leader.InSync >= leader.SyncWanted && leader.SyncWanted > 0:
-		return condition(v1.ConditionDurable, true, v1.ReasonMajority, fmt.Sprintf("%d replicas are in step, and each write waits for %d", leader.InSync, leader.SyncWanted))
+		return condition(v1.ConditionDurable, true, v1.ReasonMajority, inStep(leader.InSync, leader.SyncWanted))
 	case leader.SyncWanted == 0:
 		return condition(v1.ConditionDurable, false, v1.ReasonNoMajority, "the leader is the only voter: writes wait for no replica until one has joined again")
 	case mode == v1.SynchronousPreferred:
 		return condition(v1.ConditionDurable, false, v1.ReasonNoMajority, "too few replicas are in step: writes go on and are held by fewer members")
 	default:
 		return condition(v1.ConditionDurable, false, v1.ReasonNoMajority, "too few replicas are in step: writes wait for one that is")
+	}
+}
+
+// inStep says how many replicas follow closely, and how many of them a write waits for.
+func inStep(replicas, waits int) string {
+	switch {
+	case replicas == 1:
+		return "1 replica is in step, and each write waits for it"
+	case replicas == 2 && waits == 2:
+		return "2 replicas are in step, and each write waits for both"
+	case replicas == waits:
+		return fmt.Sprintf("%d replicas are in step, and each write waits for all of them", replicas)
+	default:
+		return fmt.Sprintf("%d replicas are in step, and each write waits for %d of them", replicas, waits)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +37,61 @@ func TestALeaderThatIsTheOnlyVoterIsNotSaidToWait(t *testing.T) {
 	got := durable(s.Seen, decide(s.Seen, surroundings(), noon()))
 	if got.Status != metav1.ConditionFalse || !strings.Contains(got.Message, "writes wait for no replica") {
 		t.Errorf("Durable is %s: %s", got.Status, got.Message)
+	}
+}
+
+// TestMessagesAreOfOneLine: errors that were joined, and words of other programs, come in several, and in any length.
+func TestMessagesAreOfOneLine(t *testing.T) {
+	s := settled(3)
+	s.report("orders-3", func(r *engine.Report) { r.Ready, r.Problem = false, "first\n  second\r\n\nthird" })
+	failed := Acted{Err: errors.Join(errors.New("apply Service orders-rw: refused"), errors.New("apply Role orders-agent: "+strings.Repeat("ü", 2000)))}
+	status := summarise(s.Seen, decide(s.Seen, surroundings(), noon()), failed, noon())
+	if got := status.Instances[2].Message; got != "first; second; third" {
+		t.Errorf("orders-3 says %q", got)
+	}
+	c := meta.FindStatusCondition(status.Conditions, v1.ConditionReconciling)
+	if want := "trying again: apply Service orders-rw: refused; apply Role orders-agent: ü"; !strings.HasPrefix(c.Message, want) {
+		t.Errorf("message %q, want one that begins %q", c.Message, want)
+	}
+	if len(c.Message) > maxMessage || !strings.HasSuffix(c.Message, "ü...") {
+		t.Errorf("message of %d bytes, want %d at most: ...%s", len(c.Message), maxMessage, c.Message[len(c.Message)-10:])
+	}
+}
+
+func TestDurableCountsInWords(t *testing.T) {
+	for want, row := range map[string]struct{ replicas, inSync, wanted int }{
+		"1 replica is in step, and each write waits for it":            {2, 1, 1},
+		"2 replicas are in step, and each write waits for 1 of them":   {3, 2, 1},
+		"2 replicas are in step, and each write waits for both":        {4, 2, 2},
+		"4 replicas are in step, and each write waits for 2 of them":   {5, 4, 2},
+		"3 replicas are in step, and each write waits for all of them": {6, 3, 3},
+	} {
+		s := settled(int32(row.replicas))
+		s.report("orders-1", func(r *engine.Report) { r.InSync, r.SyncWanted = row.inSync, row.wanted })
+		if got := durable(s.Seen, decide(s.Seen, surroundings(), noon())); got.Message != want || got.Status != metav1.ConditionTrue {
+			t.Errorf("Durable is %s: %q, want %q", got.Status, got.Message, want)
+		}
+	}
+}
+
+func TestAVolumeThatIsNearlyFullIsTold(t *testing.T) {
+	for sentence, row := range map[string]struct {
+		change func(*engine.Report)
+		want   string
+	}{
+		"room is left":       {func(r *engine.Report) { r.Data = engine.VolumeUse{Size: 100, Used: 94} }, ""},
+		"the data are told":  {func(r *engine.Report) { r.Data = engine.VolumeUse{Size: 100, Used: 95} }, "raise spec.storage.size"},
+		"the log is told":    {func(r *engine.Report) { r.WAL = engine.VolumeUse{Size: 100, Used: 99} }, "raise spec.storage.wal.size"},
+		"a problem is worse": {func(r *engine.Report) { r.Data, r.Problem = engine.VolumeUse{Size: 100, Used: 99}, "it is broken" }, "it is broken"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			s := settled(3)
+			s.report("orders-2", row.change)
+			got := instance(s.Seen, decide(s.Seen, surroundings(), noon()), "orders-2", noon()).Message
+			if !strings.Contains(got, row.want) || row.want == "" && got != "" {
+				t.Errorf("it says %q, want %q", got, row.want)
+			}
+		})
 	}
 }
 
@@ -86,8 +142,23 @@ func TestSummarise(t *testing.T) {
 		"a leader that is silent is not known to serve, even if its pod is ready": {
 			scene: func() *scene { s := settled(3); s.silence("orders-1"); return s },
 			want: with(func(x *told) {
-				x.Phase, x.IsReady, x.Dur = v1.PhaseDown, "False NoPrimary", "Unknown NoPrimary"
+				x.Phase, x.IsReady, x.Dur = v1.PhaseDegraded, "Unknown LeaderSilent", "Unknown NoPrimary"
 			}),
+		},
+		"a leader that nobody hears is down": {
+			scene: func() *scene {
+				s := settled(3)
+				s.silence("orders-1")
+				s.Pods["orders-1"].Status.Conditions = nil
+				return s
+			},
+			want: with(func(x *told) {
+				x.Phase, x.Ready, x.IsReady, x.Dur = v1.PhaseDown, "2/3", "False NoPrimary", "Unknown NoPrimary"
+			}),
+		},
+		"a replica that is silent is ready if its pod has been so for long": {
+			scene: func() *scene { s := settled(3); s.silence("orders-3"); return s },
+			want:  good,
 		},
 		"a change under way is told": {
 			scene: func() *scene { s := settled(3); big(s); return s.quiet() },
@@ -116,11 +187,28 @@ func TestSummarise(t *testing.T) {
 		},
 		"a single instance waits for nobody": {
 			scene: func() *scene { return settled(1) },
-			want:  with(func(x *told) { x.Ready, x.Dur = "1/1", "True Asynchronous" }),
+			want:  with(func(x *told) { x.Ready, x.Dur = "1/1", "False Asynchronous" }),
+		},
+		"replicas that nobody waits for do not make a write durable": {
+			scene: func() *scene {
+				s := settled(3)
+				s.Database.Spec.Replication.Synchronous = v1.SynchronousNone
+				s.obey()
+				return s
+			},
+			want: with(func(x *told) { x.Dur = "False Asynchronous" }),
 		},
 		"what failed is tried again, and said": {
 			scene: func() *scene { return settled(3) }, acted: Acted{Err: errors.New("the API server is busy")},
 			want: with(func(x *told) { x.Reconciling = "True Changing" }),
+		},
+		"a fence that fences nothing is told": {
+			scene: func() *scene {
+				s := settled(3)
+				s.annotate(v1.AnnotationFence, "order-1")
+				return s
+			},
+			want: with(func(x *told) { x.Stalled = "True InvalidAnnotation" }),
 		},
 		"a Secret that another Database made in the meantime is left to it, and said": {
 			scene: func() *scene { return settled(3) },
@@ -159,6 +247,22 @@ func TestSummarise(t *testing.T) {
 	}
 }
 
+func TestANewPodIsNotTakenForReadyUnheard(t *testing.T) {
+	s := settled(3)
+	s.Database.Status.Instances = []v1.InstanceStatus{{Name: "orders-3", Version: "15.18"}}
+	s.silence("orders-3")
+	s.Pods["orders-3"].Status.Conditions[0].LastTransitionTime = metav1.NewTime(noon())
+	told := func(at time.Time) v1.InstanceStatus {
+		return summarise(s.Seen, decide(s.Seen, surroundings(), noon()), Acted{}, at).Instances[2]
+	}
+	if now := told(noon()); now.Ready || now.State != "silent" || now.Version != "15.18" {
+		t.Errorf("at first: %+v", now)
+	}
+	if later := told(noon().Add(silentAfter + time.Second)); !later.Ready {
+		t.Errorf("later: %+v", later)
+	}
+}
+
 func TestEffectiveParametersAreToldAsTheyHold(t *testing.T) {
 	s := settled(3)
 	s.Database.Spec.Parameters = v1.Parameters{"max_connections": "200"}
@@ -190,6 +294,16 @@ func TestHandOversAreKeptNewestFirst(t *testing.T) {
 	}
 	if got[9].Epoch != 2 {
 		t.Errorf("the oldest kept is of epoch %d", got[9].Epoch)
+	}
+}
+
+// TestWhatWasAskedForIsNoWarning: a Database of one instance begins with it.
+func TestWhatWasAskedForIsNoWarning(t *testing.T) {
+	now := summarise(settled(1).Seen, decide(settled(1).Seen, surroundings(), noon()), Acted{}, noon())
+	for _, o := range changes(v1.DatabaseStatus{}, now) {
+		if o.Type == corev1.EventTypeWarning {
+			t.Errorf("a warning: %+v", o)
+		}
 	}
 }
 

@@ -20,6 +20,8 @@ func advice(reason string) string {
 	switch reason {
 	case v1.ReasonNoPrimary:
 		return "see what each instance waits for above; kubectl plimsoll logs shows the servers' own words"
+	case v1.ReasonLeaderSilent:
+		return "let the operator's pods reach port 7470 of the Database's pods; kubectl plimsoll psql shows whether it takes writes"
 	case v1.ReasonInstancesNotReady:
 		return "see the messages of the instances above"
 	case v1.ReasonPaused:
@@ -30,6 +32,8 @@ func advice(reason string) string {
 		return "change the field that the message names, then apply again"
 	case v1.ReasonSecretMissing:
 		return "create the Secret, or the key, that the message names"
+	case v1.ReasonIssuerNotReady:
+		return "create or mend the issuer that the message names, or remove spec.tls.issuerRef"
 	case v1.ReasonSecretConflict:
 		return "delete the Secret that the message names, or name the Database otherwise"
 	case v1.ReasonNameConflict:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -158,6 +159,10 @@ func TestWarnings(t *testing.T) {
 			[]string{"spec.image: registry.example:5000/postgres names neither a tag nor a digest, so that two instances may run different servers; add one"},
 		},
 		"an image with a digest is silent": {[]edit{set("spec.image", "postgres@sha256:"+strings.Repeat("0", 64))}, nil},
+		"a fence of a number that there is not": {
+			[]edit{set("spec.maintenance.fenced", []any{"NAME-9"})},
+			[]string{"there is no instance NAME-9 to fence now; if it ever comes, it will run no server"},
+		},
 		"volumes that go are said": {
 			[]edit{set("spec.deletionPolicy", "Delete")},
 			[]string{"spec.deletionPolicy: Delete means that the volumes, and all data, go when the Database is deleted"},
@@ -166,13 +171,85 @@ func TestWarnings(t *testing.T) {
 	for sentence, r := range rows {
 		t.Run(sentence, func(t *testing.T) {
 			c, warnings := listening(t)
-			if err := c.Create(t.Context(), document("v1", ns, fresh(), r.change...)); err != nil {
+			d := document("v1", ns, fresh(), r.change...)
+			replace(d.Object, "NAME", d.GetName())
+			if err := c.Create(t.Context(), d); err != nil {
 				t.Fatal(err)
+			}
+			for i := range r.want {
+				r.want[i] = strings.ReplaceAll(r.want[i], "NAME", d.GetName())
 			}
 			if diff := cmp.Diff(r.want, warnings.take()); diff != "" {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestTheScaleSubresourceIsAskedAbout: `kubectl scale` and autoscalers write no Database, and get the same answers.
+func TestTheScaleSubresourceIsAskedAbout(t *testing.T) {
+	for _, version := range versions() {
+		c, warnings := listening(t)
+		// A rule that it breaks already, stored before the rule was made, holds up no change of the number.
+		d := document(version, namespace(t, nil), fresh(), set("spec.parameters", map[string]any{"max_wal_senders": "7"}))
+		withoutWebhooks(t, func() {
+			set("spec.resources.limits", map[string]any{"cpu": "-1"})(d.Object)
+			if err := c.Create(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+		})
+		warnings.take()
+		take := func() []string {
+			return slices.DeleteFunc(warnings.take(), func(w string) bool { return strings.Contains(w, "is deprecated") })
+		}
+		scale := func(replicas int64) error {
+			to := &unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": map[string]any{"name": d.GetName(), "namespace": d.GetNamespace()},
+				"spec": map[string]any{"replicas": replicas},
+			}}
+			return c.SubResource("scale").Update(t.Context(), d.DeepCopy(), client.WithSubResourceBody(to))
+		}
+		if err := scale(4); err != nil {
+			t.Errorf("%s: %v", version, err)
+		}
+		want := []string{"spec.replicas: 4 instances survive the loss of 1, as 3 would, because a majority is 3; use an odd number"}
+		if diff := cmp.Diff(want, take()); diff != "" {
+			t.Errorf("%s: %s", version, diff)
+		}
+		if err := scale(5); err != nil {
+			t.Errorf("%s: %v", version, err)
+		}
+		if got := take(); len(got) > 0 {
+			t.Errorf("%s: an odd number is warned of: %v", version, got)
+		}
+		check(t, scale(7), `spec.parameters[max_wal_senders]: Invalid value: "7": max_wal_senders must be`)
+		check(t, scale(10), "spec.replicas: Invalid value: more than maxReplicas, which is 9; lower replicas or raise maxReplicas")
+		check(t, scale(0), "spec.replicas: Invalid value: 0")
+	}
+}
+
+// TestAMisspeltFenceIsSaidAtOnce: an annotation can be warned of, though the spec stays as it is.
+func TestAMisspeltFenceIsSaidAtOnce(t *testing.T) {
+	c, warnings := listening(t)
+	d := document("v1", namespace(t, nil), fresh())
+	if err := c.Create(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	warnings.take()
+	d.SetAnnotations(map[string]string{"plimsoll.dev/fence": "order-1"})
+	if err := c.Update(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	want := "the annotation plimsoll.dev/fence names what is no instance of NAME, and fences nothing by it: \"order-1\"; name one as NAME-1, or * for all"
+	if diff := cmp.Diff([]string{strings.ReplaceAll(want, "NAME", d.GetName())}, warnings.take()); diff != "" {
+		t.Error(diff)
+	}
+	d.SetLabels(map[string]string{"a": "b"})
+	if err := c.Update(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	if again := warnings.take(); len(again) > 0 {
+		t.Errorf("said again on another change: %v", again)
 	}
 }
 

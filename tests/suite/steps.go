@@ -203,6 +203,8 @@ func (w *workspace) endToEnd(env []string, flags ...string) func(context.Context
 		}
 		args := append([]string{
 			"in-control", "--", "go", "tool", "test2json", "-t", "-p", "tests/e2e", binary, "-test.v=test2json", "-test.timeout=" + endToEndLimit.String(),
+			// Those that may run side by side wait most of the time.
+			"-test.parallel=4",
 		}, flags...)
 		inside := *w
 		inside.root = dir // as go test does

@@ -107,7 +107,7 @@ func (u *upstream) oldest(ctx context.Context, s *source) error {
 		return err
 	}
 	size, err := strconv.ParseUint(string(row[1]), 10, 64)
-	if err != nil || size == 0 {
+	if err != nil || !segmentSize(lsn(size)) {
 		return fmt.Errorf("ask the upstream: segment size %q", row[1])
 	}
 	s.segment = lsn(size)
@@ -161,7 +161,11 @@ func (u *upstream) checkpointed(ctx context.Context, timeline uint32) error {
 		if err != nil {
 			return err
 		}
-		if n, _ := strconv.ParseUint(string(row[0]), 10, 32); uint32(n) == timeline {
+		n, err := strconv.ParseUint(string(row[0]), 10, 32)
+		if err != nil {
+			return fmt.Errorf("ask the upstream: timeline of the control file %q", row[0])
+		}
+		if uint32(n) == timeline {
 			return nil
 		}
 		if err := pause(ctx, 200*time.Millisecond); err != nil {
