@@ -47,6 +47,13 @@ func faults() []command {
 		fault("kill", "NAMESPACE POD MATCH", "kill -9 the oldest process with MATCH in its command line", 3, func(x ctx, c c, a []string) error {
 			return c.KillProcess(x, a[0], a[1], a[2], syscall.SIGKILL)
 		}),
+		fault("slow", "NAMESPACE POD PERCENT", "give a pod a share of one processor (0: no limit)", 3, func(x ctx, c c, a []string) error {
+			percent, err := strconv.Atoi(a[2])
+			if err != nil {
+				return errUsage
+			}
+			return c.LimitCPU(x, a[0], a[1], percent)
+		}),
 		fault("stop", "api|NODE", "stop the API server, or the kubelet of a node", 1, stop),
 		fault("start", "api|NODE", "start it again", 1, start),
 		fault("volume-hang", "NAMESPACE CLAIM", "make every write to a volume wait", 2, func(x ctx, c c, a []string) error { return c.HangVolume(x, a[0], a[1]) }),
