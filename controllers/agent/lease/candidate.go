@@ -38,7 +38,7 @@ func (m *Machine) retryLater() {
 // members that could.
 func (m *Machine) able() bool {
 	f := m.facts
-	return m.hasFacts && f.HasData && f.Position.Known && !f.Discard &&
+	return m.hasFacts && f.HasData && f.Position.Known && !f.Discard && f.Ailing == "" &&
 		(f.Server == ServerReplica || f.Server == ServerStopped) &&
 		!m.fenced() && !m.aim.Paused && !m.leaving && m.now >= m.voter.handicapUntil
 }

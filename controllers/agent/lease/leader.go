@@ -237,6 +237,10 @@ func (l *leaderState) stopAt(budget time.Duration) Time {
 func (m *Machine) watchServer() {
 	l, f := &m.lead, m.facts
 	l.stopBy = m.deadline()
+	if f.Ailing != "" && l.promoted && !m.alone() {
+		m.stop(f.Ailing, m.now)
+		return
+	}
 	running := f.Server == ServerPrimary && f.Obeys >= m.roleAt && m.decided.Role == RolePrimary
 	switch {
 	case running && !l.promoted:
@@ -248,6 +252,8 @@ func (m *Machine) watchServer() {
 	case running:
 		l.until = 0
 	case m.alone():
+	case f.Server == ServerStopped && l.promoted && f.Full && l.hand.phase != PhaseQuiescing:
+		l.until = 0 // a full disk is no reason to hand over: what fills one member's fills the others'
 	case f.Server == ServerStopped && l.promoted && (!f.BackAtOnce || l.hand.phase == PhaseQuiescing):
 		m.stop("its server is gone", m.now)
 	case f.Server == ServerStopped && l.promoted && l.until == 0:
