@@ -25,6 +25,7 @@ type reporter struct {
 	hasAim   bool
 	sample   sample
 	handOver *engine.HandOver
+	ailing   string            // why the member cannot do its work
 	aborted  map[string]string // switchover that was called off, and why; of the newest few
 	current  engine.Report
 	at       time.Time
@@ -53,6 +54,14 @@ func (r *reporter) look(s sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sample = s
+	r.compose()
+}
+
+// ail says why the member cannot do its work; empty once it can.
+func (r *reporter) ail(why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ailing = why
 	r.compose()
 }
 
@@ -126,7 +135,10 @@ func (r *reporter) build() engine.Report {
 	if w.Server.Life == up {
 		out.SecretsHash = w.Server.Uses // what is mounted but not taken yet must not be withdrawn
 	}
-	out.Data, out.WAL = volume(r.cfg.DataDir), volume(r.cfg.WALDir)
+	out.Data, out.WAL = r.current.Data, r.current.WAL
+	if r.ailing == "" { // of one that hangs nothing is asked
+		out.Data, out.WAL = volume(r.cfg.DataDir), volume(r.cfg.WALDir)
+	}
 	out.HandOver = r.handOver
 	out.Requests = r.answers()
 	out.Converged = w.Settled && r.hasAim && w.Server.Life == wantedLife(d) && w.Trouble == (trouble{})
@@ -136,6 +148,10 @@ func (r *reporter) build() engine.Report {
 	out.Role, out.State = roleTold(w, out), stateTold(w, r.aim, out.State)
 	if d.Role == lease.RolePrimary && out.Role != engine.Primary || d.Role == lease.RoleStop || w.Server.Quiesced {
 		out.Ready = false
+	}
+	if r.ailing != "" {
+		out.Ready, out.Converged, out.Reason, out.Problem = false, false, volumeHangs, r.ailing
+		return out
 	}
 	switch {
 	case w.Trouble.Reason == noPrimary && alone(d, r.cfg.Instance):
@@ -147,9 +163,16 @@ func (r *reporter) build() engine.Report {
 		out.Reason, out.Problem = "NotAnswering", "the server does not answer: "+r.sample.Err.Error()
 	case w.Server.Life == down && w.Waits != "" && d.Role != lease.RoleStop:
 		out.Reason, out.Problem = "Waiting", w.Waits
+	case roomless(out.Data):
+		out.Reason, out.Problem = volumeFull, "the data volume is full: raise spec.storage.size"
+	case roomless(out.WAL):
+		out.Reason, out.Problem = volumeFull, "the volume of the write-ahead log is full: raise spec.storage.wal.size"
 	}
 	return out
 }
+
+// roomless says that a volume has no room left to speak of.
+func roomless(v engine.VolumeUse) bool { return v.Size > 0 && v.Size-v.Used < leastRoom }
 
 // noPrimary is a driver's reason for data that it can copy from nobody.
 const noPrimary = "NoPrimary"
