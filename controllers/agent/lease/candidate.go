@@ -1,10 +1,5 @@
 package lease
 
-import (
-	"maps"
-	"slices"
-)
-
 // candidateState is a member's attempt to become leader.
 type candidateState struct {
 	epoch      uint64
@@ -15,7 +10,7 @@ type candidateState struct {
 	tries      int
 	asideSince Time // since when it steps aside for better ones; zero when it does not
 	answers    map[string]Answer
-	reached    []string // who answered the pre-vote: the others are not waited for
+	reached    []string // who said yes to the pre-vote: the others are not waited for
 	swapSent   bool
 	record     Record // what it swaps in
 	cause      string
@@ -157,7 +152,12 @@ func (m *Machine) startStanding() {
 		epoch = max(epoch, a.Promise)
 	}
 	m.cand.epoch = epoch + 1
-	m.cand.reached = slices.Sorted(maps.Keys(m.cand.answers))
+	m.cand.reached = nil
+	for name, a := range m.cand.answers {
+		if a.OK {
+			m.cand.reached = append(m.cand.reached, name)
+		}
+	}
 	m.cand.since, m.cand.resend = m.now, m.now
 	m.cand.until = m.now.Add(m.cfg.Hold)
 	m.cand.answers = map[string]Answer{}

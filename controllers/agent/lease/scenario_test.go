@@ -177,6 +177,10 @@ func TestScenarios(t *testing.T) {
 			w.nodes[0].hang(time.Millisecond, 20*time.Second)
 			w.run(30 * time.Second)
 		}, "m0", 1},
+		"one of two leads on with a volume that hangs, for the other could not be elected": {2, func(_ *testing.T, w *world) {
+			w.byName["m0"].hang(time.Millisecond, 20*time.Second)
+			w.run(30 * time.Second)
+		}, "m0", 1},
 		"a leader whose volume is full waits for room, however long that takes": {3, func(t *testing.T, w *world) {
 			w.byName["m0"].fill(5 * time.Minute)
 			w.run(4 * time.Minute)
