@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -113,6 +114,25 @@ func TestVitals(t *testing.T) {
 			})
 		})
 	}
+	t.Run("one process of the leader's server dies", func(t *testing.T) {
+		d.t = t
+		d.replaced(t, w, func(lead *memberPod) func() {
+			// A recovery in place would take as long as there is log since the last checkpoint.
+			pid := must(lead.server())(t)
+			children := must(os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)))(t)
+			for field := range strings.FieldsSeq(string(children)) {
+				line, _ := os.ReadFile(filepath.Join("/proc", field, "cmdline"))
+				if strings.Contains(string(line), "background writer") {
+					if err := syscall.Kill(must(strconv.Atoi(field))(t), syscall.SIGKILL); err != nil {
+						t.Fatal(err)
+					}
+					return func() {}
+				}
+			}
+			t.Fatal("the server has no background writer")
+			return nil
+		})
+	})
 	t.Run("the leader's volume is full", func(t *testing.T) { d.t = t; d.fullVolume(t, w) })
 	d.t = t
 	d.until("writes flow", 10*time.Second, w.now)

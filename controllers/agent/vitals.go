@@ -25,9 +25,9 @@ const (
 	volumePatience = 4 * time.Second
 	// answerEvery is the pause between two greetings of the server, and answerPatience how long one may go unanswered by a server that
 	// computes nothing. One that computes is slow and may take answerMost.
-	answerEvery    = 5 * time.Second
+	answerEvery    = 3 * time.Second
 	answerLimit    = 1500 * time.Millisecond
-	answerPatience = 4 * time.Second
+	answerPatience = 3 * time.Second
 	answerMost     = time.Minute
 )
 
