@@ -76,7 +76,7 @@ func (r *reporter) event(e lease.Event) {
 	switch e.Kind {
 	case lease.EventElected, lease.EventPromoted, lease.EventRouted:
 		r.handOver = &engine.HandOver{
-			Epoch: int64(e.Epoch), Cause: e.Cause, From: r.handOverFrom(e),
+			Epoch: int64(e.Epoch), Cause: e.Cause, Why: e.Line.Why, From: r.handOverFrom(e),
 			Seen: wall(e.Line.Seen, now, at), Released: wall(max(e.Line.Released, e.Line.Expired), now, at), Elected: wall(e.Line.Elected, now, at),
 			Promoted: wall(e.Line.Promoted, now, at), Routed: wall(e.Line.Routed, now, at),
 		}

@@ -296,7 +296,7 @@ func (e event) account(ctx context.Context, t *testing.T, s *scene, run *faults.
 	}
 	for _, h := range slices.Backward(now.Status.HandOvers) {
 		if h.Epoch > s.epoch {
-			run.HandOvers = append(run.HandOvers, faults.HandOver{Epoch: h.Epoch, From: h.From, To: h.To, Cause: h.Cause, Millis: h.DurationMillis})
+			run.HandOvers = append(run.HandOvers, faults.HandOver{Epoch: h.Epoch, From: h.From, To: h.To, Cause: h.Cause, Why: h.Why, Millis: h.DurationMillis, Steps: told(h.Steps)})
 		}
 	}
 	if e.calm && seen.all.Hands() > 0 {
@@ -304,6 +304,15 @@ func (e event) account(ctx context.Context, t *testing.T, s *scene, run *faults.
 	}
 	t.Logf("gap %.3f s, ready again %.1f s after the mend, %d acknowledged, %d lost, %d in doubt, %d refused, %d second writers, stale reads for %.3f s, hand-overs %+v",
 		run.Gap, run.Whole, run.Acked, run.Lost, run.InDoubt, run.Refused, run.Second, run.Stale, run.HandOvers)
+}
+
+// told is a time line in words.
+func told(steps []v1.HandOverStep) string {
+	var all []string
+	for _, s := range steps {
+		all = append(all, fmt.Sprintf("%s +%d ms", s.Name, s.AfterMillis))
+	}
+	return strings.Join(all, ", ")
 }
 
 // report draws all runs that the book holds, and records the figures of the events that have had all theirs.

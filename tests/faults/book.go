@@ -48,6 +48,7 @@ type HandOver struct {
 	From   string `json:"from,omitempty"`
 	To     string `json:"to"`
 	Cause  string `json:"cause"`
+	Why    string `json:"why,omitempty"`
 	Millis int64  `json:"millis"`
 	// Steps of the time line, in words; empty where status tells none.
 	Steps string `json:"steps,omitempty"`

@@ -51,7 +51,7 @@ func (m *Machine) mayStand() bool {
 // so an outage of it cannot unseat a leader.
 func (m *Machine) stand() {
 	if m.line.Released == 0 && m.line.Expired == 0 {
-		m.line.Expired = max(m.voter.boundUntil, m.started)
+		m.line.Expired, m.line.Why = max(m.voter.boundUntil, m.started), "nothing was heard of it any more"
 	}
 	v := &m.voter
 	if v.asideFor == m.cfg.Self && m.now < v.asideUntil && m.store.heir && m.store.heirAt > v.leader.at.Add(-m.cfg.Grant) {

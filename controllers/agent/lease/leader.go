@@ -315,7 +315,8 @@ func (m *Machine) endLeadership(cause, heir string, needed Position) {
 	} else {
 		v.asideFor, v.asideUntil, v.handed = heir, m.now.Add(m.cfg.Aside), needed
 	}
-	m.line = Line{Seen: m.now, Released: m.now}
+	cause = cause[:min(len(cause), maxText)]
+	m.line = Line{Seen: m.now, Released: m.now, Why: cause}
 	var voters []string
 	for _, list := range l.lists {
 		voters = append(voters, list...)

@@ -318,7 +318,7 @@ func (m *Machine) onRelease(r Request) {
 	}
 	v.holdUntil = 0
 	v.leader.leading = false // it is gone: end receiving already now
-	m.line.Released = m.now
+	m.line.Released, m.line.Why = m.now, r.Cause
 	m.cand.tries, m.cand.next, m.cand.asideSince = 0, m.now, 0
 	v.needed, v.switchover = Position{}, ""
 	switch r.Heir {
