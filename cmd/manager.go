@@ -14,11 +14,8 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/uuid"
 	"go.uber.org/zap/zapcore"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
@@ -127,7 +124,7 @@ func newManager(config *rest.Config, o options, logger logr.Logger, hooks *webho
 	if err != nil {
 		return nil, err
 	}
-	cached, err := cacheOptions(o)
+	cached, err := database.CacheOptions(o.namespaces)
 	if err != nil {
 		return nil, err
 	}
@@ -137,9 +134,7 @@ func newManager(config *rest.Config, o options, logger logr.Logger, hooks *webho
 	}
 	grace := drain
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
-		Scheme: scheme, Logger: logger, Cache: cached,
-		// Secrets and ConfigMaps are read by name, and never listed or watched.
-		Client:                 client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}},
+		Scheme: scheme, Logger: logger, Cache: cached, Client: database.ClientOptions(),
 		Metrics:                metricsOptions(o),
 		HealthProbeBindAddress: o.probeAddress, PprofBindAddress: o.pprofAddress,
 		WebhookServer:  hooks.server,
@@ -152,25 +147,6 @@ func newManager(config *rest.Config, o options, logger logr.Logger, hooks *webho
 		return nil, fmt.Errorf("make the manager: %w", err)
 	}
 	return mgr, nil
-}
-
-// cacheOptions keep what the manager holds in memory to what is its own: everything but Databases by label.
-func cacheOptions(o options) (cache.Options, error) {
-	ours, err := labels.NewRequirement(v1.LabelDatabase, selection.Exists, nil)
-	if err != nil {
-		return cache.Options{}, fmt.Errorf("select our own objects: %w", err)
-	}
-	out := cache.Options{
-		DefaultLabelSelector: labels.NewSelector().Add(*ours),
-		ByObject:             map[client.Object]cache.ByObject{&v1.Database{}: {Label: labels.Everything()}},
-	}
-	for _, namespace := range o.namespaces {
-		if out.DefaultNamespaces == nil {
-			out.DefaultNamespaces = map[string]cache.Config{}
-		}
-		out.DefaultNamespaces[namespace] = cache.Config{}
-	}
-	return out, nil
 }
 
 func metricsOptions(o options) metricsserver.Options {
@@ -234,7 +210,7 @@ func look(ctx context.Context, config *rest.Config, logger logr.Logger) (openShi
 
 // addDatabases adds the reconciler of Databases and what it needs.
 func addDatabases(mgr ctrl.Manager, o options, around database.Surroundings) (*database.Dialer, error) {
-	writer, err := ssa.New(mgr.GetClient(), mgr.GetAPIReader(), metrics.Registry)
+	writer, err := ssa.New(mgr.GetClient(), mgr.GetAPIReader(), metrics.Registry, database.ByMetadata()...)
 	if err != nil {
 		return nil, err
 	}
@@ -247,9 +223,18 @@ func addDatabases(mgr ctrl.Manager, o options, around database.Surroundings) (*d
 	if err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
+	openIssued := func() (cache.Cache, error) {
+		cached, err := database.CacheOptions(o.namespaces)
+		if err != nil {
+			return nil, err
+		}
+		cached.Scheme, cached.Mapper, cached.HTTPClient = mgr.GetScheme(), mgr.GetRESTMapper(), mgr.GetHTTPClient()
+		return cache.New(mgr.GetConfig(), cached)
+	}
+	issued := database.NewIssued(mgr.GetRESTMapper(), openIssued, vault, reports, mgr.GetLogger().WithName("issued"))
 	health := database.NewHealth(mgr.GetClient(), time.Now)
 	r := database.New(database.Options{
-		Read: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: writer, Agents: dialer, Vault: vault, Reports: reports, Metrics: counted,
+		Read: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: writer, Agents: dialer, Vault: vault, Reports: reports, Issued: issued, Metrics: counted,
 		Health: health, Events: mgr.GetEventRecorder("plimsoll-manager"), Now: time.Now, Policy: lives, Surroundings: around,
 	})
 	return dialer, errors.Join(

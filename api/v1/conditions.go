@@ -34,8 +34,12 @@ const (
 	ReasonHibernated = "Hibernated"
 	// ReasonInvalidSpec : the spec breaks a rule that the message names; change it as the message says.
 	ReasonInvalidSpec = "InvalidSpec"
+	// ReasonInvalidAnnotation : an annotation of the Database holds what the message names; correct or remove it.
+	ReasonInvalidAnnotation = "InvalidAnnotation"
 	// ReasonSecretMissing : create the Secret, or the key, that the message names.
 	ReasonSecretMissing = "SecretMissing"
+	// ReasonIssuerNotReady : cert-manager, the issuer of spec.tls.issuerRef or its certificate is missing or not ready; do as the message says.
+	ReasonIssuerNotReady = "IssuerNotReady"
 	// ReasonSecretConflict : the Secret belongs to someone else; delete it, or choose another name for the Database.
 	ReasonSecretConflict = "SecretConflict"
 	// ReasonNameConflict : another object of a name that the Database needs belongs to someone else; delete it, or choose another name.

@@ -156,6 +156,10 @@ type RequestStatus struct {
 	// +optional
 	Message string `json:"message,omitempty"`
 
+	// StartedAt is when the operator took it up, by the operator's clock as FinishedAt is.
+	// +optional
+	StartedAt *metav1.Time `json:"startedAt,omitempty"`
+
 	// FinishedAt is when it ended.
 	// +optional
 	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`

@@ -32,6 +32,8 @@ const (
 	AnnotationBootstrap = "plimsoll.dev/bootstrap"
 	// AnnotationPodSpecHash on a pod is the hash of the spec that it was made from; another hash means that it is outdated.
 	AnnotationPodSpecHash = "plimsoll.dev/pod-spec-hash"
+	// AnnotationApplied, on an object of which the operator keeps only the metadata in mind, is a sum of what it applied.
+	AnnotationApplied = "plimsoll.dev/applied"
 	// AnnotationDatabaseUID on a claim is the UID of the Database that it was made for: it tells a volume that was retained from
 	// an earlier Database of the same name.
 	AnnotationDatabaseUID = "plimsoll.dev/database-uid"
@@ -39,7 +41,7 @@ const (
 
 // Request is what the annotations AnnotationSwitchover, AnnotationRestart and AnnotationRotate hold, as JSON.
 type Request struct {
-	// ID of the request, unique in its Database; the answer in status.requests carries it.
+	// ID of the request, unique among those of its kind to its Database; the answer in status.requests carries both.
 	ID string `json:"id"`
 	// Target instance; empty leaves the choice to the operator (switchover) or means all (restart). A rotation has none.
 	Target string `json:"target,omitempty"`

@@ -18,13 +18,11 @@ type DatabaseSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",messageExpression="'the engine cannot change from ' + oldSelf + ' to ' + self + '; create another Database and move the data'"
 	Engine v1.EngineName `json:"engine"`
 
-	// Version of the engine, as major or major.minor ("17", "15.18"). It may be raised within its major number. Once it names a
-	// minor number it must go on naming one: without, an older minor could come back.
+	// Version of the engine, as major or major.minor ("17", "15.18"). It may be raised within its major number; until the first instance
+	// has started it may be any. Once it names a minor number it must go on naming one: without, an older minor could come back.
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Version",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:text"}
 	// +kubebuilder:validation:Pattern=`^(0|[1-9][0-9]{0,2})(\.(0|[1-9][0-9]{0,2})){0,2}$`
 	// +kubebuilder:validation:MaxLength=11
-	// +kubebuilder:validation:XValidation:rule="int(self.split('.')[0]) == int(oldSelf.split('.')[0])",messageExpression="'the major number cannot change from ' + oldSelf + ' to ' + self + '; create another Database and move the data'"
-	// +kubebuilder:validation:XValidation:rule="int(self.split('.')[0]) != int(oldSelf.split('.')[0]) || size(oldSelf.split('.')) < 2 || (size(self.split('.')) > 1 && (int(self.split('.')[1]) > int(oldSelf.split('.')[1]) || (int(self.split('.')[1]) == int(oldSelf.split('.')[1]) && (size(oldSelf.split('.')) < 3 || (size(self.split('.')) > 2 && int(self.split('.')[2]) >= int(oldSelf.split('.')[2]))))))",messageExpression="'the version cannot be lowered from ' + oldSelf + ' to ' + self + '; name ' + oldSelf + ' or a later one of the same major number'"
 	Version string `json:"version"`
 
 	// Image replaces the image that the operator derives from engine and version. It must hold the server of that version.
@@ -207,6 +205,7 @@ type DatabaseStatus struct {
 	// Requests are answers to the newest requests for a switchover or restart, newest first, at most ten.
 	// +optional
 	// +listType=map
+	// +listMapKey=kind
 	// +listMapKey=id
 	Requests []v1.RequestStatus `json:"requests,omitempty"`
 
@@ -232,6 +231,8 @@ type DatabaseStatus struct {
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$')",messageExpression="'the name ' + self.metadata.name + ' must have at most 40 characters, begin with a letter, end with a letter or digit and hold only lower-case letters, digits and dashes, because Pods and Services are named after it; choose another'"
 // +kubebuilder:validation:XValidation:rule="self.spec.version == oldSelf.spec.version || !has(oldSelf.status) || !has(oldSelf.status.version) || !oldSelf.status.version.matches('^[0-9]{1,3}[.][0-9]{1,3}$') || size(self.spec.version.split('.')) < 2 || int(self.spec.version.split('.')[0]) != int(oldSelf.status.version.split('.')[0]) || int(self.spec.version.split('.')[1]) >= int(oldSelf.status.version.split('.')[1])",messageExpression="'the version cannot be set to ' + self.spec.version + ' while ' + oldSelf.status.version + ' runs; name ' + oldSelf.status.version + ' or a later one'",fieldPath=".spec.version"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || (!has(oldSelf.status.version) || size(oldSelf.status.version) == 0) && (!has(oldSelf.status.epoch) || oldSelf.status.epoch == 0) || int(self.spec.version.split('.')[0]) == int(oldSelf.spec.version.split('.')[0]) || has(oldSelf.status.version) && oldSelf.status.version.matches('^[0-9]{1,3}[.]') && int(self.spec.version.split('.')[0]) == int(oldSelf.status.version.split('.')[0])",messageExpression="'the major number cannot change from ' + oldSelf.spec.version + ' to ' + self.spec.version + '; create another Database and move the data'",fieldPath=".spec.version"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || (!has(oldSelf.status.version) || size(oldSelf.status.version) == 0) && (!has(oldSelf.status.epoch) || oldSelf.status.epoch == 0) || int(self.spec.version.split('.')[0]) != int(oldSelf.spec.version.split('.')[0]) || size(oldSelf.spec.version.split('.')) < 2 || (size(self.spec.version.split('.')) > 1 && (int(self.spec.version.split('.')[1]) > int(oldSelf.spec.version.split('.')[1]) || (int(self.spec.version.split('.')[1]) == int(oldSelf.spec.version.split('.')[1]) && (size(oldSelf.spec.version.split('.')) < 3 || (size(self.spec.version.split('.')) > 2 && int(self.spec.version.split('.')[2]) >= int(oldSelf.spec.version.split('.')[2]))))))",messageExpression="'the version cannot be lowered from ' + oldSelf.spec.version + ' to ' + self.spec.version + '; name ' + oldSelf.spec.version + ' or a later one of the same major number'",fieldPath=".spec.version"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.epoch) || oldSelf.status.epoch == 0 || (has(self.spec.bootstrap) == has(oldSelf.spec.bootstrap) && (!has(self.spec.bootstrap) || self.spec.bootstrap == oldSelf.spec.bootstrap))",message="bootstrap was read when the first instance started and cannot change any more; put it back as it was",fieldPath=".spec.bootstrap"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.epoch) || oldSelf.status.epoch == 0 || (has(self.spec.runAsUser) == has(oldSelf.spec.runAsUser) && (!has(self.spec.runAsUser) || self.spec.runAsUser == oldSelf.spec.runAsUser))",message="runAsUser cannot change any more, because the files on the volumes belong to that user; put it back as it was",fieldPath=".spec.runAsUser"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.maintenance) || !has(self.spec.maintenance.fenced) || self.spec.maintenance.fenced.all(f, f == '*' || f.startsWith(self.metadata.name + '-'))",message="an instance is named after its Database, as orders-1 of Database orders; correct the name or remove it",fieldPath=".spec.maintenance.fenced"

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent"
@@ -48,7 +49,8 @@ type pod struct {
 func TestMain(m *testing.M) {
 	path := os.Getenv(envPod)
 	if path == "" {
-		os.Exit(m.Run())
+		goleak.VerifyTestMain(m)
+		return
 	}
 	if err := playPod(path); err != nil {
 		fmt.Fprintln(os.Stderr, err)

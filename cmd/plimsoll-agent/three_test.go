@@ -182,7 +182,7 @@ func (d *database) switchover(t *testing.T, id string, w, other *writer) {
 	w.reset()
 	other.reset()
 	d.change = func(a *engine.Aim) {
-		a.Switchover = &engine.Switchover{ID: id, Target: target.name, Expires: time.Now().Add(20 * time.Second).Truncate(time.Hour).Add(2 * time.Hour).UnixMilli()}
+		a.Switchover = &engine.Switchover{ID: id, Target: target.name, Within: (2 * time.Hour).Milliseconds()}
 	}
 	begin := time.Now()
 	d.publish()

@@ -38,7 +38,7 @@ func (v validator) Handle(_ context.Context, r ctrladmission.Request) ctrladmiss
 	// A Database that goes away is only waiting for finalizers, which no rule may hold up. And one whose spec stays as it is may
 	// have been stored before a rule existed: its labels and requests still change; the reconciler says what is wrong with it.
 	if next.DeletionTimestamp != nil || old != nil && equality.Semantic.DeepEqual(old.Spec, next.Spec) {
-		return ctrladmission.Allowed("")
+		return ctrladmission.Allowed("").WithWarnings(policy.FenceWarnings(old, next)...)
 	}
 	if found := policy.Check(old, next, v.engines); len(found) > 0 {
 		invalid := apierrors.NewInvalid(v1.GroupVersion.WithKind("Database").GroupKind(), next.Name, found)

@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"sync"
-	"time"
 
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/client"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/lease"
@@ -51,6 +50,7 @@ type Agent struct {
 	aim    engine.Aim
 	hasAim bool
 	rev    string
+	asked  patience
 }
 
 // New makes an agent from its parts and from what the volume remembers. It starts nothing.
@@ -111,7 +111,7 @@ func (a *Agent) lead(p Parts) error {
 
 // recall takes the aim that the volume holds. One that cannot be read is not fatal: the manager sends it again.
 func (a *Agent) recall() error {
-	aim, found, err := loadAim(a.cfg)
+	aim, found, err := recalled(a.cfg)
 	if err != nil {
 		a.log.Warn("the aim on the volume cannot be used; waiting for the manager", "error", err.Error())
 		return nil
@@ -156,20 +156,21 @@ func (a *Agent) take(aim engine.Aim) error {
 // spread tells everybody inside the agent about the aim.
 func (a *Agent) spread(aim engine.Aim, rev string) {
 	a.aim, a.hasAim, a.rev = aim, true, rev
+	a.asked = a.asked.with(aim.Switchover, a.clock.Now())
 	a.peers.want(aim)
 	a.keeper.want(aim)
-	a.reporter.want(aim, rev)
-	a.runner.Want(leaseAim(aim, a.clock.Now(), time.Now()))
+	a.reporter.want(aim, rev, a.asked.until)
+	a.runner.Want(leaseAim(aim, a.asked.until))
 }
 
-// leaseAim is the part of the aim that decides about the leadership.
-func leaseAim(aim engine.Aim, now lease.Time, at time.Time) lease.Aim {
+// leaseAim is the part of the aim that decides about the leadership. A switchover may begin until the given time.
+func leaseAim(aim engine.Aim, until lease.Time) lease.Aim {
 	out := lease.Aim{Fenced: aim.Stop}
 	for _, m := range aim.Members {
 		out.Members = append(out.Members, m.Name)
 	}
 	if s := aim.Switchover; s != nil {
-		out.Switchover = lease.Switchover{ID: s.ID, Target: s.Target, Expires: boot(s.Expires, now, at)}
+		out.Switchover = lease.Switchover{ID: s.ID, Target: s.Target, Expires: until}
 	}
 	return out
 }

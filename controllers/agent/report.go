@@ -23,6 +23,7 @@ type reporter struct {
 	aim      engine.Aim
 	revision string
 	hasAim   bool
+	until    lease.Time // when the aim's switchover expires
 	sample   sample
 	handOver *engine.HandOver
 	ailing   string            // why the member cannot do its work
@@ -43,10 +44,10 @@ func (r *reporter) get() (engine.Report, time.Time, <-chan struct{}) {
 	return r.current, r.at, r.changed
 }
 
-func (r *reporter) want(a engine.Aim, revision string) {
+func (r *reporter) want(a engine.Aim, revision string, until lease.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.aim, r.revision, r.hasAim = a, revision, true
+	r.aim, r.revision, r.hasAim, r.until = a, revision, true, until
 	r.compose()
 }
 
@@ -232,7 +233,7 @@ func (r *reporter) answers() []engine.Answer {
 	case aborted:
 		a.State, a.Message = "Failed", why
 	case d.Phase != lease.PhaseNone:
-	case time.Now().UnixMilli() > s.Expires:
+	case r.clock.Now() >= r.until:
 		a.State, a.Message = "Expired", "no fit member could take over in time"
 	default:
 		a.Message = "waits for a fit member to take over"

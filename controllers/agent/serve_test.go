@@ -1,12 +1,16 @@
 package agent
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -266,4 +270,47 @@ func TestSlowCallerIsCutOff(t *testing.T) {
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Fatalf("got %v, want the agent to hang up", err)
 	}
+}
+
+// FuzzAim: an aim is taken as it was meant, by the member that it is for, or not at all, and the answer says which.
+func FuzzAim(f *testing.F) {
+	good, err := json.Marshal(aimFor(nil))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte(`{"uid":"` + testUID + `","namespace":"shop","database":"orders","member":"orders-2","epoch":7}`))
+	f.Add([]byte(`{"uid":"` + testUID + `","namespace":"shop","database":"orders","member":"orders-1","epoch":6} {}`))
+	f.Add([]byte(`null`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		d := &desk{}
+		d.service = &service{cfg: Config{Namespace: "shop", Database: "orders", UID: testUID, Instance: "orders-1"}, log: slog.New(slog.DiscardHandler), take: d.take}
+		answer := httptest.NewRecorder()
+		d.service.putAim(answer, httptest.NewRequest(http.MethodPut, "/v1/aim", bytes.NewReader(body)), client.Identity{Manager: true})
+		if taken := len(d.aims) == 1; taken != (answer.Code == http.StatusNoContent) {
+			t.Fatalf("%d aims were taken, the answer is %d", len(d.aims), answer.Code)
+		}
+		if answer.Code != http.StatusNoContent {
+			if !slices.Contains([]int{400, 409, 413, 421}, answer.Code) || answer.Body.Len() == 0 {
+				t.Fatalf("refused with %d and %q", answer.Code, answer.Body)
+			}
+			return
+		}
+		a := d.aims[0]
+		if a.UID != testUID || a.Namespace != "shop" || a.Database != "orders" || a.Member != "orders-1" || a.Epoch < 7 {
+			t.Fatalf("taken: %+v", a)
+		}
+		// The agent keeps it on its volume: what is read back after a restart must be the same.
+		raw, err := json.Marshal(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again engine.Aim
+		if err := json.Unmarshal(raw, &again); err != nil {
+			t.Fatalf("kept as %s, which cannot be read: %v", raw, err)
+		}
+		if twice, err := json.Marshal(again); err != nil || !bytes.Equal(raw, twice) {
+			t.Fatalf("kept as %s, read back as %s (%v)", raw, twice, err)
+		}
+	})
 }

@@ -41,6 +41,14 @@ func loadAim(c Config) (engine.Aim, bool, error) {
 	return a, true, nil
 }
 
+// recalled is the aim on the volume without its switchover: how long ago that was asked for, the volume does not know. The manager sends
+// it again if it still holds, since the aim without it has another revision.
+func recalled(c Config) (engine.Aim, bool, error) {
+	aim, found, err := loadAim(c)
+	aim.Switchover = nil
+	return aim, found, err
+}
+
 // misdirected says why the aim is not for this agent, or "".
 func misdirected(c Config, a engine.Aim) string {
 	switch {

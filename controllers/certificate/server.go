@@ -14,6 +14,12 @@ type Foreign struct {
 	Trusted []byte
 }
 
+// Late says that the certificate should have been replaced: cert-manager does so when two thirds of its life are over.
+func (f Foreign) Late(now time.Time) bool {
+	c, err := parseCertificate(f.Certificate)
+	return err == nil && now.After(c.NotBefore.Add(life(c)*3/4))
+}
+
 // CheckServer says what is wrong with a user's server certificate and what to do about it; nil if it serves host now.
 func CheckServer(now time.Time, f Foreign, host string) error {
 	for key, content := range map[string][]byte{keyCertificate: f.Certificate, keyPrivate: f.Key, keyTrusted: f.Trusted} {

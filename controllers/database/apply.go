@@ -11,6 +11,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -39,6 +42,8 @@ type Acted struct {
 	Err error
 	// Foreign is an object that belongs to someone else.
 	Foreign *ssa.ForeignError
+	// Issuer is what keeps a Certificate from being asked for; nil for nothing.
+	Issuer *Finding
 	// Expiries of the certificates by name.
 	Expiries map[string]time.Time
 	// LookAgain at the latest, 0 if nothing asks for it.
@@ -75,7 +80,15 @@ func (r *Reconciler) apply(ctx context.Context, s Seen, p Plan) Acted {
 		a.failed(r.write(ctx, r.writer.Create, obj))
 	}
 	for _, obj := range p.Apply {
+		if obj.GetObjectKind().GroupVersionKind() == desired.IssuedKind() {
+			r.askForCertificate(ctx, obj, &a)
+			continue
+		}
 		a.failed(r.write(ctx, r.writer.Apply, obj))
+	}
+	if p.Adopt != nil {
+		a.failed(r.write(ctx, r.writer.Apply, p.Adopt))
+		r.vault.doubt(s.key())
 	}
 	// A pod needs its Secrets. That some other object cannot be written is no reason to leave a lost instance away.
 	if mountable {
@@ -86,8 +99,23 @@ func (r *Reconciler) apply(ctx context.Context, s Seen, p Plan) Acted {
 		r.removals(ctx, s, p, &a)
 	}
 	a.Expiries = material.Expiries()
-	a.LookAgain = soonest(a.LookAgain, r.vault.lookAgain(s.key(), s.failures(), r.now()))
+	a.LookAgain = soonest(a.LookAgain, r.vault.lookAgain(s.Database, s.failures(), r.now()))
 	return a
+}
+
+// askForCertificate asks cert-manager. That the cluster does not have it is no failure of the pass: it waits for a person, and must not
+// hold up what the Database needs besides.
+func (r *Reconciler) askForCertificate(ctx context.Context, obj client.Object, a *Acted) {
+	err := r.write(ctx, r.writer.Apply, obj)
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+		a.Issuer = withoutCertManager()
+		a.LookAgain = soonest(a.LookAgain, retryStalled)
+		return
+	}
+	a.failed(err)
+	if err == nil {
+		r.issued.want()
+	}
 }
 
 func (r *Reconciler) write(ctx context.Context, verb func(context.Context, client.Object) error, obj client.Object) error {
@@ -234,12 +262,15 @@ func (r *Reconciler) removals(ctx context.Context, s Seen, p Plan, a *Acted) {
 		if err != nil {
 			continue
 		}
-		what := "pod"
-		if _, ok := gone.Object.(*corev1.PersistentVolumeClaim); ok {
+		what, reason := "pod", "InstanceRemoved"
+		switch gone.Object.(type) {
+		case *corev1.PersistentVolumeClaim:
 			what = "volume"
+		case *metav1.PartialObjectMetadata:
+			what, reason = "Certificate", "CertificateRemoved"
 		}
 		log.FromContext(ctx).Info("removed an object", "kind", what, "name", gone.Object.GetName(), "why", gone.Why)
-		r.tell(ctx, s.Database, []occurrence{{corev1.EventTypeNormal, "InstanceRemoved", "Remove", fmt.Sprintf("deleted the %s %s: %s", what, gone.Object.GetName(), gone.Why)}})
+		r.tell(ctx, s.Database, []occurrence{{corev1.EventTypeNormal, reason, "Remove", fmt.Sprintf("deleted the %s %s: %s", what, gone.Object.GetName(), gone.Why)}})
 	}
 }
 

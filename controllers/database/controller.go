@@ -7,12 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -48,6 +43,7 @@ type Options struct {
 	Agents     Agents
 	Vault      *Vault
 	Reports    *Reports
+	Issued     *Issued
 	Metrics    *Metrics
 	Health     *Health
 	Events     Recorder
@@ -75,6 +71,7 @@ type Reconciler struct {
 	zones     *zones
 	asked     *asked
 	positions *positions
+	issued    *Issued
 }
 
 // New makes a Reconciler.
@@ -82,7 +79,7 @@ func New(o Options) *Reconciler {
 	r := &Reconciler{
 		read: o.Read, live: o.Live, writer: o.Writer, agents: o.Agents, reports: o.Reports, metrics: o.Metrics, health: o.Health,
 		events: o.Events, now: o.Now, policy: o.Policy, around: o.Surroundings,
-		zones: newZones(), asked: newAsked(), positions: newPositions(), vault: o.Vault,
+		zones: newZones(), asked: newAsked(), positions: newPositions(), vault: o.Vault, issued: o.Issued,
 	}
 	return r
 }
@@ -141,14 +138,17 @@ func (r *Reconciler) report(ctx context.Context, s Seen, status v1.DatabaseStatu
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 	asked := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{})
 	b := ctrl.NewControllerManagedBy(mgr).Named("database").For(&v1.Database{}, builder.WithPredicates(asked))
-	for _, obj := range []client.Object{
-		&corev1.Pod{}, &corev1.PersistentVolumeClaim{}, &coordinationv1.Lease{}, &corev1.Service{}, &corev1.ServiceAccount{},
-		&rbacv1.Role{}, &rbacv1.RoleBinding{}, &networkingv1.NetworkPolicy{}, &policyv1.PodDisruptionBudget{},
-	} {
+	for _, obj := range whole() {
 		b = b.Watches(obj, handler.EnqueueRequestsFromMapFunc(databaseOf))
 	}
-	// The leader writes its endpoints; only that the object goes is the manager's business.
-	b = b.Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(databaseOf), builder.WithPredicates(onlyDeletions()))
+	for _, obj := range ByMetadata() {
+		var only []builder.WatchesOption
+		if _, endpoints := obj.(*discoveryv1.EndpointSlice); endpoints {
+			// The leader writes its endpoints; only that the object goes is the manager's business.
+			only = append(only, builder.WithPredicates(onlyDeletions()))
+		}
+		b = b.WatchesMetadata(obj, handler.EnqueueRequestsFromMapFunc(databaseOf), only...)
+	}
 	err := b.WatchesRawSource(r.reports.Source()).WithOptions(controller.Options{
 		MaxConcurrentReconciles: concurrent,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
@@ -156,7 +156,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 	if err != nil {
 		return fmt.Errorf("set up the controller of Databases: %w", err)
 	}
-	return mgr.Add(r.reports)
+	return errors.Join(mgr.Add(r.reports), mgr.Add(r.issued))
 }
 
 // databaseOf is the Database that an object carries the name of.

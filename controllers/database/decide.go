@@ -46,6 +46,8 @@ type Plan struct {
 	Certificates *certificate.Wanted
 	// Create makes objects that are never changed; Apply makes objects right.
 	Create, Apply []client.Object
+	// Adopt is the Secret that cert-manager wrote, to go with the Database; nil if it does.
+	Adopt client.Object
 	// Roles are the roles that pods should be labelled with.
 	Roles map[string]v1.Role
 	// Pods to make, after all else exists.
@@ -65,6 +67,8 @@ type Plan struct {
 	Effective v1.EffectiveSpec
 	// Stalled waits for a person; Working goes on by itself. Nil for neither.
 	Stalled, Working *Finding
+	// Absent are instances that are fenced and that there are not, nor a volume of theirs.
+	Absent []string
 	// Answers to requests that are new or changed.
 	Answers []v1.RequestStatus
 }
@@ -117,6 +121,7 @@ func decide(s Seen, around Surroundings, now time.Time) Plan {
 			break
 		}
 	}
+	d.fences()
 	if d.rotating != "" {
 		d.work(v1.ReasonChanging, "changing the certificates as requested: %s", d.rotating) // last: it may take long, and is no news
 	}
@@ -247,7 +252,12 @@ func (d *draft) paused() bool { return !d.seen.Database.Spec.Maintenance.Paused 
 // refuse acts on nothing that the rules forbid. They are asked here too, since the webhook may not run. A Database that runs is
 // looked after all the same, so that one wrong field costs no certificate and no lost pod; only its instances are not rolled.
 func (d *draft) refuse() bool {
-	problems := policy.Check(nil, d.seen.Database, d.around.Engines)
+	asked := d.seen.Database
+	if runs := d.runs(); asked.Status.Version == "" && runs != "" {
+		asked = asked.DeepCopy()
+		asked.Status.Version = runs // a status that was lost must not let another major version onto the data
+	}
+	problems := policy.Check(nil, asked, d.around.Engines)
 	if len(problems) == 0 {
 		return true
 	}
@@ -259,6 +269,16 @@ func (d *draft) refuse() bool {
 	d.stall(v1.ReasonInvalidSpec, "%s", strings.Join(texts, "; "))
 	d.invalid = true
 	return d.Leadership.Epoch > 0
+}
+
+// runs is the version of the leader's server, or of any that is heard of.
+func (d *draft) runs() string {
+	for _, name := range append([]string{d.Leadership.Leader}, sortedKeys(d.seen.Heard)...) {
+		if r := d.seen.report(name); r != nil && r.Version != "" {
+			return r.Version
+		}
+	}
+	return ""
 }
 
 // earlierVolumes refuses to start on the data of another Database, or to mix it with this one's.
@@ -284,11 +304,11 @@ func (d *draft) credentials() bool {
 		d.Apply = append(d.Apply, wish)
 	}
 	problem := d.seen.Secrets.Problem
+	d.issuing(problem)
 	if problem == nil {
 		d.Certificates = d.wantedCertificates()
 		return true
 	}
-	d.stall(problem.Reason, "%s", problem.Message)
 	if d.Leadership.Epoch == 0 {
 		return false
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 )
@@ -138,14 +140,14 @@ func (d *draft) successor() string {
 	return best
 }
 
-// handOver asks the leader to hand over for a purpose of the manager's. The id and the expiry come from the time's window, so
-// that every pass of it publishes the same aim, and a failed attempt is made again only in the next.
+// handOver asks the leader to hand over for a purpose of the manager's. The id comes from the time's window, so that every pass of it
+// publishes the same aim, and a failed attempt is made again only in the next.
 func (d *draft) handOver(purpose, target string) {
 	window := d.now.Truncate(handOverWindow)
 	id := fmt.Sprintf("%s-%s-%d", purpose, target, window.Unix())
 	d.LookAgain = soonest(d.LookAgain, window.Add(handOverWindow).Sub(d.now)+time.Second)
 	d.work(v1.ReasonChanging, "handing over from %s to %s", d.Leadership.Leader, target)
-	d.handover = &engine.Switchover{ID: id, Target: target, Expires: window.Add(handOverWindow).UnixMilli()}
+	d.handover = &engine.Switchover{ID: id, Target: target, Within: handOverWindow.Milliseconds()}
 }
 
 // parametersToken changes with the configuration, so that a restart for a parameter that wants one is made once.
@@ -228,23 +230,33 @@ func (d *draft) switchoverRequest() bool {
 		d.say(r, v1.RequestFailed, "there is no instance "+r.Target)
 	case r.Target != "" && r.Target == leader:
 		d.say(r, v1.RequestDone, leader+" leads")
-	case d.now.After(r.Expires.Add(grace(d.running(r)))):
-		d.say(r, v1.RequestExpired, "it was not carried out in time")
-	default:
+	case !d.now.After(r.Expires):
 		d.say(r, v1.RequestRunning, "")
 		d.work(v1.ReasonChanging, "handing over from %s as requested", orUnknown(leader))
-		d.handover = &engine.Switchover{ID: r.ID, Target: r.Target, Expires: r.Expires.UnixMilli()}
-		d.LookAgain = soonest(d.LookAgain, r.Expires.Add(grace(d.running(r))).Sub(d.now)+time.Second)
+		d.handover = &engine.Switchover{ID: r.ID, Target: r.Target, Within: r.Expires.Sub(d.started(r)).Milliseconds()}
+		d.LookAgain = soonest(d.LookAgain, r.Expires.Sub(d.now)+time.Second)
+	case d.running(r) && !d.withdrawn() && !d.now.After(r.Expires.Add(grace)):
+		d.say(r, v1.RequestRunning, "")
+		d.work(v1.ReasonChanging, "waiting for the end of the switchover %s, whose time is over", r.ID)
+		d.LookAgain = soonest(d.LookAgain, r.Expires.Add(grace).Sub(d.now)+time.Second)
+	default:
+		d.say(r, v1.RequestExpired, "it was not carried out in time")
 	}
 	return true
 }
 
-// grace is what a request that has begun gets after its expiry for its answer to arrive.
-func grace(begun bool) time.Duration {
-	if begun {
-		return 30 * time.Second
+// grace is what a switchover that was published gets after its expiry for its answer to arrive: the leader may have handed over just
+// before.
+const grace = 30 * time.Second
+
+// withdrawn says that the leader has taken an aim without the switchover, and so will not begin it any more.
+func (d *draft) withdrawn() bool {
+	report := d.seen.report(d.Leadership.Leader)
+	if report == nil || !report.Leading {
+		return false
 	}
-	return 0
+	revision, err := d.aim(d.Leadership.Leader, report).Revision()
+	return err == nil && report.Revision == revision
 }
 
 // open parses the annotation and says whether there is still something to do for it.
@@ -264,7 +276,18 @@ func (d *draft) open(kind, raw string) (*request, bool) {
 }
 
 func (d *draft) say(r *request, state v1.RequestState, message string) {
-	d.Answers = append(d.Answers, r.answer(state, d.now, message))
+	a := r.answer(state, d.now, message)
+	at := metav1.NewTime(d.started(r))
+	a.StartedAt = &at
+	d.Answers = append(d.Answers, a)
+}
+
+// started is when the request was taken up: once status holds it, no later pass and no other manager has another answer.
+func (d *draft) started(r *request) time.Time {
+	if old, ok := answered(d.seen.Database.Status.Requests, r.ID, r.Kind); ok && old.StartedAt != nil {
+		return old.StartedAt.Time
+	}
+	return d.now.Truncate(time.Second)
 }
 
 func (d *draft) running(r *request) bool {

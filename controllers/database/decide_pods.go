@@ -9,6 +9,7 @@ import (
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/desired"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/policy"
 )
 
 // hibernate stops the servers, the replicas' first so that the primary's last write is not one that a replica lacks unseen, then
@@ -27,6 +28,23 @@ func (d *draft) hibernate() bool {
 	}
 	d.aims()
 	return false
+}
+
+// fences tells of those that fence nothing: a server runs that somebody may believe stopped. It comes last, so that it hides nothing
+// that keeps the Database from serving.
+func (d *draft) fences() {
+	db := d.seen.Database
+	if db.DeletionTimestamp != nil {
+		return
+	}
+	if wrong := policy.WrongFences(db); wrong != "" && d.Stalled == nil {
+		d.Stalled = &Finding{v1.ReasonInvalidAnnotation, wrong}
+	}
+	for _, name := range policy.AbsentFences(db) {
+		if d.seen.Claims[name] == nil && !slices.Contains(d.Instances, name) && !d.wants(name) {
+			d.Absent = append(d.Absent, name)
+		}
+	}
 }
 
 // stops says whether an instance's server is to be stopped.

@@ -1,6 +1,7 @@
 package database
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -545,6 +546,100 @@ func TestRequestsOfPeople(t *testing.T) {
 			_, got := play(t, row.scene)
 			if diff := cmp.Diff(row.want, got); diff != "" {
 				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestASwitchoverHasTheSameTimeInEveryPass: the aim holds no time of day, and stays the same until the request's time is over by the
+// manager's clock.
+func TestASwitchoverHasTheSameTimeInEveryPass(t *testing.T) {
+	s := settled(3)
+	s.annotate(v1.AnnotationSwitchover, `{"id":"s","target":"orders-2","expires":"`+noon().Add(time.Minute).Format(time.RFC3339)+`"}`)
+	pass := func(after time.Duration) (Plan, gist) {
+		plan := decide(s.Seen, surroundings(), noon().Add(after))
+		s.Database.Status.Requests = withAnswers(s.Database.Status.Requests, plan.Answers)
+		return plan, gistOf(s.Seen, plan)
+	}
+	first, _ := pass(0)
+	want := &engine.Switchover{ID: "s", Target: "orders-2", Within: 60_000}
+	if len(first.Aims) != 1 || !cmp.Equal(want, first.Aims[0].Aim.Switchover) {
+		t.Fatalf("aims %+v, want one for the leader with %+v", first.Aims, want)
+	}
+	s.report("orders-1", func(r *engine.Report) { r.Revision = first.Aims[0].Revision })
+	if plan, _ := pass(45 * time.Second); len(plan.Aims) != 0 {
+		t.Errorf("a later pass has another aim: %+v", plan.Aims[0].Aim.Switchover)
+	}
+	over, got := pass(61 * time.Second)
+	if diff := cmp.Diff(gist{Working: "Changing: waiting for the end of the switchover s, whose time is over", Answers: []string{"switchover s: Running"}, Aims: []string{"orders-1: members 1,2,3 epoch 1"}}, got); diff != "" {
+		t.Errorf("once its time is over (-want +got):\n%s", diff)
+	}
+	s.report("orders-1", func(r *engine.Report) { r.Revision = over.Aims[0].Revision })
+	if _, got = pass(62 * time.Second); !cmp.Equal(got.Answers, []string{"switchover s: Expired, it was not carried out in time"}) {
+		t.Errorf("once the leader has let go of it: %+v", got)
+	}
+	if r := s.Database.Status.Requests[0]; r.StartedAt == nil || !r.StartedAt.Equal(new(metav1.NewTime(noon()))) {
+		t.Errorf("it was taken up at %v, want %v", r.StartedAt, noon())
+	}
+}
+
+func TestASilentLeaderIsGivenTimeToAnswer(t *testing.T) {
+	s := settled(3)
+	s.annotate(v1.AnnotationSwitchover, `{"id":"s","target":"orders-2","expires":"`+noon().Add(-10*time.Second).Format(time.RFC3339)+`"}`)
+	s.Database.Status.Requests = []v1.RequestStatus{{ID: "s", Kind: kindSwitchover, State: v1.RequestRunning}}
+	s.silence("orders-1")
+	for after, want := range map[time.Duration]string{0: "switchover s: Running", 25 * time.Second: "switchover s: Expired, it was not carried out in time"} {
+		got := gistOf(s.Seen, decide(s.Seen, surroundings(), noon().Add(after)))
+		if !cmp.Equal(got.Answers, []string{want}) {
+			t.Errorf("after %s: %v, want %s", after, got.Answers, want)
+		}
+	}
+}
+
+// TestAWrongNameFencesNothing: it is told, and neither starts nor stops a server, nor keeps the rest from being looked after.
+func TestAWrongNameFencesNothing(t *testing.T) {
+	for annotation, want := range map[string]struct {
+		stops             string
+		stalled, settling string
+	}{
+		"":                   {settling: "nothing is to do"},
+		"order-2":            {stalled: "InvalidAnnotation", settling: "nothing is to do"},
+		"orders-2,orders-03": {stops: "orders-2", stalled: "InvalidAnnotation", settling: "nothing is to do"},
+		"orders-9":           {settling: "nothing is to do; to be fenced, but no instance: orders-9"},
+	} {
+		s := settled(3)
+		s.annotate(v1.AnnotationFence, annotation)
+		plan := decide(s.Seen, surroundings(), noon())
+		stops, stalled := "", ""
+		for _, a := range plan.Aims {
+			if a.Aim.Stop {
+				stops += a.To.Instance
+			}
+		}
+		if plan.Stalled != nil {
+			stalled = plan.Stalled.Reason
+		}
+		if stops != want.stops || stalled != want.stalled || settledMessage(plan) != want.settling {
+			t.Errorf("%q stops %q, stalls with %q, settles with %q; want %+v", annotation, stops, stalled, settledMessage(plan), want)
+		}
+	}
+	s := settled(3)
+	s.annotate(v1.AnnotationFence, "orders-9")
+	s.claim(9, "10Gi", "10Gi")
+	if plan := decide(s.Seen, surroundings(), noon()); len(plan.Absent) > 0 {
+		t.Errorf("%v was scaled away, and is told to be unknown", plan.Absent)
+	}
+}
+
+// TestAnotherMajorIsNotRolledOntoTheData: the API server refuses it by status, which can be lost. What runs says it, too.
+func TestAnotherMajorIsNotRolledOntoTheData(t *testing.T) {
+	for sentence, status := range map[string]v1.DatabaseStatus{"by its status": settled(3).Database.Status, "by its servers": {}} {
+		t.Run(sentence, func(t *testing.T) {
+			s := settled(3)
+			s.Database.Spec.Version, s.Database.Status = "16", status
+			plan, got := play(t, s)
+			if plan.Stalled == nil || plan.Stalled.Reason != v1.ReasonInvalidSpec || !strings.Contains(plan.Stalled.Message, "15.18 runs") || len(got.Remove) > 0 {
+				t.Errorf("got %+v", got)
 			}
 		})
 	}

@@ -53,8 +53,11 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (See
 	if d.DeletionTimestamp != nil {
 		return s, nil
 	}
-	s.Secrets, err = r.vault.secrets(ctx, d, secretInstances(s), s.failures(), r.now())
-	return s, err
+	if s.Secrets, err = r.vault.secrets(ctx, d, secretInstances(s), s.failures(), r.now()); err != nil {
+		return Seen{}, err
+	}
+	s.Issuing = r.issuing(ctx, d, s.Secrets)
+	return s, nil
 }
 
 func (r *Reconciler) forget(key types.NamespacedName) {

@@ -4,12 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/policy"
 )
 
 const (
@@ -88,25 +88,20 @@ func answered(all []v1.RequestStatus, id, kind string) (v1.RequestStatus, bool) 
 // finished says that a request needs no more work.
 func finished(a v1.RequestStatus) bool { return a.State != v1.RequestRunning && a.State != "" }
 
-// withAnswers puts new answers before the old ones, one an id, and keeps the newest. An answer that says the same as the one that
-// status holds keeps its time.
+// withAnswers puts new answers before the old ones, one a kind and id, and keeps the newest. An answer that says the same as the one
+// that status holds keeps its time.
 func withAnswers(old, fresh []v1.RequestStatus) []v1.RequestStatus {
 	out := make([]v1.RequestStatus, 0, len(old)+len(fresh))
-	seen := map[string]bool{}
 	for _, f := range fresh {
-		if o, ok := answered(old, f.ID, f.Kind); ok {
-			if o.State == f.State && o.Message == f.Message && o.Target == f.Target {
-				continue
-			}
+		if o, ok := answered(old, f.ID, f.Kind); ok && o.State == f.State && o.Message == f.Message && o.Target == f.Target {
+			continue
 		}
-		if !seen[f.ID] {
-			seen[f.ID] = true
+		if _, told := answered(out, f.ID, f.Kind); !told {
 			out = append(out, f)
 		}
 	}
 	for _, o := range old {
-		if !seen[o.ID] {
-			seen[o.ID] = true
+		if _, told := answered(out, o.ID, o.Kind); !told {
 			out = append(out, o)
 		}
 	}
@@ -119,17 +114,8 @@ func withAnswers(old, fresh []v1.RequestStatus) []v1.RequestStatus {
 // fenced are the instances that run no server on purpose.
 func fenced(d *v1.Database) map[string]bool {
 	out := map[string]bool{}
-	for _, name := range d.Spec.Maintenance.Fenced {
+	for _, name := range policy.Fenced(d) {
 		out[name] = true
-	}
-	raw := d.Annotations[v1.AnnotationFence]
-	if len(raw) > maxRequestBytes {
-		raw = raw[:maxRequestBytes]
-	}
-	for name := range strings.SplitSeq(raw, ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			out[name] = true
-		}
 	}
 	return out
 }

@@ -34,6 +34,10 @@ type Secrets struct {
 	Material certificate.Material
 	// Foreign is the user's own server certificate; nil without spec.tls.
 	Foreign *certificate.Foreign
+	// Unissued says that the certificate of spec.tls.issuerRef cannot be used yet, is by another issuer, or should have been renewed.
+	// Loose is the UID of its Secret if nothing owns that.
+	Unissued bool
+	Loose    types.UID
 	// Owner and Password of the application's account; an empty password is one that is still to be made.
 	Owner, Password string
 	// Verifier of the password.
@@ -67,6 +71,9 @@ func (f *Finding) String() string {
 // rawSecret is one Secret or ConfigMap as it was read.
 type rawSecret struct {
 	found  bool
+	uid    types.UID
+	labels map[string]string
+	notes  map[string]string // annotations
 	owners []metav1.OwnerReference
 	data   map[string][]byte
 }
@@ -171,8 +178,12 @@ func readForeign(d *v1.Database, raw rawSecrets, now time.Time, s *Secrets) *Fin
 	if name == "" {
 		return nil
 	}
-	if !raw.foreign.found && d.Spec.TLS.ServerSecret == "" {
+	s.Unissued = d.Spec.TLS.ServerSecret == "" // until all below is well
+	if !raw.foreign.found && s.Unissued {
 		return &Finding{v1.ReasonSecretMissing, fmt.Sprintf("cert-manager has not written Secret %s of %s yet; see its Certificate of that name, and whether the issuer exists", name, field)}
+	}
+	if len(raw.foreign.data[keyCert]) > 0 && len(raw.foreign.data[keyCA]) == 0 && s.Unissued {
+		return &Finding{v1.ReasonIssuerNotReady, fmt.Sprintf("%s: the issuer puts no ca.crt into Secret %s, so clients could not verify the server; name an issuer that does, as those of the kinds CA and Vault do", field, name)}
 	}
 	if problem := needKeys(field, name, raw.foreign, keyCert, keyKey, keyCA); problem != nil {
 		return problem
@@ -183,8 +194,18 @@ func readForeign(d *v1.Database, raw rawSecrets, now time.Time, s *Secrets) *Fin
 	if err := certificate.CheckServer(now, f, host); err != nil {
 		return &Finding{v1.ReasonSecretMissing, fmt.Sprintf("Secret %s of %s: %v", name, field, err)}
 	}
-	s.Foreign = &f
+	if s.Unissued && len(raw.foreign.owners) == 0 && raw.foreign.labels[v1.LabelDatabase] == d.Name {
+		s.Loose = raw.foreign.uid
+	}
+	s.Foreign, s.Unissued = &f, s.Unissued && (byAnother(d, raw.foreign) || f.Late(now))
 	return nil
+}
+
+// byAnother says that the Secret holds a certificate of another issuer than the one that is asked for now, by cert-manager's own note.
+func byAnother(d *v1.Database, s rawSecret) bool {
+	ref := d.Spec.TLS.IssuerRef
+	name, kind := s.notes["cert-manager.io/issuer-name"], s.notes["cert-manager.io/issuer-kind"]
+	return ref != nil && name != "" && (name != ref.Name || kind != desired.IssuerKind(*ref).Kind)
 }
 
 // foreignName is the field and the Secret of a server certificate that is not ours; empty without one. cert-manager writes the

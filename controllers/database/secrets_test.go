@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -161,7 +162,7 @@ func TestSecretsAreReadAgainOnlyForAReason(t *testing.T) {
 	expect("after a refused login", 3)
 	look(500*time.Millisecond, 2)
 	expect("after another within a second", 3)
-	if again := v.lookAgain(client.ObjectKeyFromObject(d), 2, now); again != 500*time.Millisecond {
+	if again := v.lookAgain(d, 2, now); again != 500*time.Millisecond {
 		t.Errorf("look again after %s", again)
 	}
 	before := reads
@@ -170,5 +171,54 @@ func TestSecretsAreReadAgainOnlyForAReason(t *testing.T) {
 	}
 	if got := reads - before; got > 20 {
 		t.Errorf("ten minutes of refused logins caused %d reads", got)
+	}
+}
+
+// Nothing hints at a new server certificate: who trusts only its authority does not come as far as a refused login.
+func TestGivenSecretsAreLookedAtEachMinute(t *testing.T) {
+	d := empty(1).Database
+	d.Spec.Bootstrap.CredentialsSecret = "login"
+	login := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "login"},
+		Data:       map[string][]byte{"username": []byte("app"), "password": []byte("old")},
+	}
+	reads := map[string]int{}
+	live := interceptor.NewClient(fake.NewClientBuilder().WithObjects(login).Build(), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			reads[key.Name]++
+			return c.Get(ctx, key, obj, opts...)
+		},
+	})
+	v := NewVault(live)
+	now := noon()
+	look := func(after time.Duration) string {
+		t.Helper()
+		now = now.Add(after)
+		s, err := v.secrets(t.Context(), d, []string{"orders-1"}, 0, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Password
+	}
+	look(0)
+	if again := v.lookAgain(d, 0, now); again != time.Minute {
+		t.Errorf("look again after %s", again)
+	}
+	for range 5 {
+		look(time.Minute)
+		look(time.Second)
+	}
+	if diff := cmp.Diff(map[string]int{"login": 6, "orders-app": 1, "orders-ca": 1, "orders-server": 1, "orders-1-member": 1}, reads); diff != "" {
+		t.Errorf("five minutes in which nothing happens (-want +got):\n%s", diff)
+	}
+	login.Data["password"] = []byte("new")
+	if err := live.Update(t.Context(), login); err != nil {
+		t.Fatal(err)
+	}
+	if got := look(30 * time.Second); got != "old" {
+		t.Errorf("within the minute the password is %q", got)
+	}
+	if got := look(30 * time.Second); got != "new" {
+		t.Errorf("a minute later the password is %q", got)
 	}
 }

@@ -32,6 +32,8 @@ type Seen struct {
 	Zones map[string]string
 	// Secrets as they were last read.
 	Secrets Secrets
+	// Issuing is what cert-manager does about the server's certificate.
+	Issuing Issuing
 	// Asked are the restarts that were last published, by instance: one that is not done yet stays asked for.
 	Asked map[string]string
 }
@@ -50,7 +52,7 @@ func (s Seen) leadership() Leadership {
 	var l Leadership
 	if s.Lease != nil {
 		// The record is the agents' own; what cannot be read is as good as none, and the members still say who leads.
-		if err := json.Unmarshal([]byte(s.Lease.Annotations[v1.AnnotationLeadership]), &l); err != nil {
+		if err := json.Unmarshal([]byte(s.Lease.Annotations[v1.AnnotationLeadership]), &l); err != nil || !l.sound() {
 			l = Leadership{}
 		}
 	}
@@ -62,6 +64,17 @@ func (s Seen) leadership() Leadership {
 	}
 	slices.Sort(l.Voters)
 	return l
+}
+
+// What an agent writes at the most; epochs are numbers that every reader of JSON holds exactly.
+const (
+	maxEpoch  = 1 << 53
+	maxVoters = 15
+)
+
+// sound says that an agent may have written it.
+func (l Leadership) sound() bool {
+	return l.Epoch > 0 && l.Epoch <= maxEpoch && l.Leader != "" && slices.Contains(l.Voters, l.Leader) && len(l.Voters) <= maxVoters
 }
 
 func (l Leadership) votes(name string) bool { return slices.Contains(l.Voters, name) }

@@ -92,7 +92,9 @@ func instance(s Seen, p Plan, name string, now time.Time) v1.InstanceStatus {
 			lag := r.LagBytes
 			i.LagBytes = &lag
 		}
-		i.Message = r.Problem
+		if i.Message = r.Problem; i.Message == "" {
+			i.Message = fullness(r)
+		}
 	case pod == nil:
 		i.State, i.Message = "stopped", "it has no pod"
 	case podReady(pod):
@@ -104,6 +106,22 @@ func instance(s Seen, p Plan, name string, now time.Time) v1.InstanceStatus {
 		i.State, i.Message = "starting", waitsFor(s, name, now)
 	}
 	return i
+}
+
+// nearlyFull is from when on a volume is worth a word, in per cent: what grows by itself has grown before.
+const nearlyFull = 95
+
+// fullness names a volume with hardly any room left. A replica whose log finds none holds up the writes of all. The number is left
+// out, so that the word does not change with each write.
+func fullness(r *engine.Report) string {
+	switch {
+	case percent(r.Data) >= nearlyFull:
+		return "its data volume is nearly full; raise spec.storage.size, and spec.storage.growth.maxSize where it is set"
+	case percent(r.WAL) >= nearlyFull:
+		return "its volume of the write-ahead log is nearly full; raise spec.storage.wal.size"
+	default:
+		return ""
+	}
 }
 
 // versionTold is what status says of an instance's server so far.
@@ -314,14 +332,23 @@ func reconciling(s Seen, p Plan, acted Acted) metav1.Condition {
 	case s.Database.Spec.Maintenance.Hibernated:
 		return is(false, v1.ReasonHibernated, "the instances are stopped and the volumes are kept")
 	default:
-		return is(false, v1.ReasonSettled, "nothing is to do")
+		return is(false, v1.ReasonSettled, settledMessage(p))
 	}
+}
+
+func settledMessage(p Plan) string {
+	if len(p.Absent) > 0 {
+		return "nothing is to do; to be fenced, but no instance: " + listed(p.Absent)
+	}
+	return "nothing is to do"
 }
 
 func stalled(p Plan, acted Acted) metav1.Condition {
 	switch {
 	case p.Stalled != nil:
 		return condition(v1.ConditionStalled, true, p.Stalled.Reason, p.Stalled.Message)
+	case acted.Issuer != nil:
+		return condition(v1.ConditionStalled, true, acted.Issuer.Reason, acted.Issuer.Message)
 	case acted.Foreign != nil && acted.Foreign.Kind == "Secret":
 		return condition(v1.ConditionStalled, true, v1.ReasonSecretConflict, acted.Foreign.Error())
 	case acted.Foreign != nil:

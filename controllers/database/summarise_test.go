@@ -40,6 +40,27 @@ func TestALeaderThatIsTheOnlyVoterIsNotSaidToWait(t *testing.T) {
 	}
 }
 
+func TestAVolumeThatIsNearlyFullIsTold(t *testing.T) {
+	for sentence, row := range map[string]struct {
+		change func(*engine.Report)
+		want   string
+	}{
+		"room is left":       {func(r *engine.Report) { r.Data = engine.VolumeUse{Size: 100, Used: 94} }, ""},
+		"the data are told":  {func(r *engine.Report) { r.Data = engine.VolumeUse{Size: 100, Used: 95} }, "raise spec.storage.size"},
+		"the log is told":    {func(r *engine.Report) { r.WAL = engine.VolumeUse{Size: 100, Used: 99} }, "raise spec.storage.wal.size"},
+		"a problem is worse": {func(r *engine.Report) { r.Data, r.Problem = engine.VolumeUse{Size: 100, Used: 99}, "it is broken" }, "it is broken"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			s := settled(3)
+			s.report("orders-2", row.change)
+			got := instance(s.Seen, decide(s.Seen, surroundings(), noon()), "orders-2", noon()).Message
+			if !strings.Contains(got, row.want) || row.want == "" && got != "" {
+				t.Errorf("it says %q, want %q", got, row.want)
+			}
+		})
+	}
+}
+
 func TestSummarise(t *testing.T) {
 	good := told{v1.PhaseRunning, "3/3", "True AllReady", "False Settled", "False Settled", "True Majority"}
 	with := func(change func(*told)) told { x := good; change(&x); return x }
@@ -157,6 +178,14 @@ func TestSummarise(t *testing.T) {
 		"what failed is tried again, and said": {
 			scene: func() *scene { return settled(3) }, acted: Acted{Err: errors.New("the API server is busy")},
 			want: with(func(x *told) { x.Reconciling = "True Changing" }),
+		},
+		"a fence that fences nothing is told": {
+			scene: func() *scene {
+				s := settled(3)
+				s.annotate(v1.AnnotationFence, "order-1")
+				return s
+			},
+			want: with(func(x *told) { x.Stalled = "True InvalidAnnotation" }),
 		},
 		"a Secret that another Database made in the meantime is left to it, and said": {
 			scene: func() *scene { return settled(3) },

@@ -39,6 +39,7 @@ type Vault struct {
 type holding struct {
 	uid     types.UID
 	secrets Secrets
+	given   given
 	hint    time.Duration // pause until refused logins are looked into again
 	// manager's client certificate, in memory only, and what it was issued from.
 	client certificate.Pair
@@ -58,7 +59,9 @@ func (v *Vault) secrets(ctx context.Context, d *v1.Database, instances []string,
 	h := v.held[key]
 	v.mu.Unlock()
 	if h != nil && h.uid == d.UID && !v.due(h, refs, failures, now) {
-		return h.secrets, nil
+		if same, err := v.unchanged(ctx, key, d, h, now); same || err != nil {
+			return h.secrets, err
+		}
 	}
 	raw, err := v.read(ctx, d, instances)
 	if err != nil {
@@ -66,7 +69,7 @@ func (v *Vault) secrets(ctx context.Context, d *v1.Database, instances []string,
 	}
 	s := interpret(d, raw, now)
 	s.Refs, s.Failures = refs, failures
-	v.keep(key, d.UID, s)
+	v.keep(key, d.UID, s, given{at: now, credentials: raw.credentials, foreign: raw.foreign})
 	return s, nil
 }
 
@@ -78,44 +81,50 @@ func (v *Vault) due(h *holding, refs string, failures int64, now time.Time) bool
 	switch {
 	case h.stale || h.secrets.Refs != refs || age >= secretsFor:
 		return true
-	case h.secrets.Problem != nil && age >= retrySecrets:
+	case h.secrets.wanting() && age >= retrySecrets:
 		return true
 	default:
 		return failures != h.secrets.Failures && age >= h.hint
 	}
 }
 
-// lookAgain is when refused logins or a problem have to be looked into next; 0 if there are none.
-func (v *Vault) lookAgain(key types.NamespacedName, failures int64, now time.Time) time.Duration {
+// lookAgain is when refused logins, a problem or given Secrets have to be looked into next; 0 if there are none.
+func (v *Vault) lookAgain(d *v1.Database, failures int64, now time.Time) time.Duration {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	h := v.held[key]
+	h := v.held[client.ObjectKeyFromObject(d)]
 	if h == nil {
 		return 0
 	}
 	if failures != h.secrets.Failures {
 		return max(h.secrets.ReadAt.Add(h.hint).Sub(now), time.Millisecond)
 	}
-	if h.secrets.Problem != nil {
+	if h.secrets.wanting() {
 		return retrySecrets
+	}
+	if givenTo(d) {
+		return max(h.given.at.Add(givenFor).Sub(now), time.Millisecond)
 	}
 	return 0
 }
 
-func (v *Vault) keep(key types.NamespacedName, uid types.UID, s Secrets) {
+func (v *Vault) keep(key types.NamespacedName, uid types.UID, s Secrets, g given) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	old := v.held[key]
 	if old == nil || old.uid != uid {
-		v.held[key] = &holding{uid: uid, secrets: s, hint: minHint}
+		v.held[key] = &holding{uid: uid, secrets: s, given: g, hint: minHint}
 		return
 	}
 	hint := min(2*old.hint, maxHint)
 	if old.secrets.Password != s.Password || s.Failures == old.secrets.Failures {
 		hint = minHint
 	}
-	v.held[key] = &holding{uid: uid, secrets: s, hint: hint, client: old.client}
+	v.held[key] = &holding{uid: uid, secrets: s, given: g, hint: hint, client: old.client}
 }
+
+// wanting says that something is missing that others are to supply.
+func (s Secrets) wanting() bool { return s.Problem != nil || s.Unissued }
 
 // wrote replaces what is held by what the manager itself has just written.
 func (v *Vault) wrote(key types.NamespacedName, change func(*Secrets)) {
@@ -202,7 +211,7 @@ func (v *Vault) secret(ctx context.Context, namespace, name string) (rawSecret, 
 	case err != nil:
 		return rawSecret{}, fmt.Errorf("read Secret %s/%s: %w", namespace, name, err)
 	}
-	return rawSecret{found: true, owners: s.OwnerReferences, data: s.Data}, nil
+	return rawSecret{found: true, uid: s.UID, labels: s.Labels, notes: s.Annotations, owners: s.OwnerReferences, data: s.Data}, nil
 }
 
 func (v *Vault) source(ctx context.Context, namespace string, source v1.SQLSource) (rawSecret, error) {

@@ -43,12 +43,13 @@ type Peer struct {
 	Address string `json:"address"`
 }
 
-// Switchover is a planned hand-over. Expires is Unix milliseconds; it is not begun later. An empty Target leaves the choice to
-// the leader.
+// Switchover is a planned hand-over. Within is how many milliseconds the leader has for it from its first sight of the ID, by its own
+// clock: a time of day would be compared with the clock of another machine. It is the same as long as the ID is. An empty Target
+// leaves the choice to the leader.
 type Switchover struct {
-	ID      string `json:"id"`
-	Target  string `json:"target,omitempty"`
-	Expires int64  `json:"expires"`
+	ID     string `json:"id"`
+	Target string `json:"target,omitempty"`
+	Within int64  `json:"within"`
 }
 
 // Revision is a hash of the aim's content, the same for the same content.

@@ -58,10 +58,14 @@ func (s *session) fence(cmd *cobra.Command, args []string, change func(now, name
 			return err
 		}
 	}
-	fenced := change(Fenced(d.Annotations[v1.AnnotationFence]), slices.Clone(named))
-	slices.Sort(fenced)
-	fenced = slices.Compact(fenced)
-	if err := k.annotate(cmd.Context(), d, v1.AnnotationFence, strings.Join(fenced, ",")); err != nil {
+	var fenced []string
+	err = k.annotate(cmd.Context(), d.Name, v1.AnnotationFence, func(now string) string {
+		fenced = change(Fenced(now), slices.Clone(named))
+		slices.Sort(fenced)
+		fenced = slices.Compact(fenced)
+		return strings.Join(fenced, ",")
+	})
+	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(s.Streams.Out, "fenced in %s: %s\n", d.Name, or(strings.Join(fenced, " "), "none"))

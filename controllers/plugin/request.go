@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
@@ -84,7 +85,7 @@ func (r *request) run(cmd *cobra.Command, args []string) error {
 	if r.kind == "switchover" && target != "" && target == d.Status.Leader {
 		return fmt.Errorf("%s leads %s already", target, d.Name)
 	}
-	id, err := r.ask(cmd.Context(), k, d, target)
+	id, err := r.ask(cmd.Context(), k, d.Name, target)
 	if err != nil {
 		return err
 	}
@@ -95,19 +96,16 @@ func (r *request) run(cmd *cobra.Command, args []string) error {
 	return r.await(cmd.Context(), k, d.Name, id)
 }
 
-func (r *request) ask(ctx context.Context, k *cluster, d *v1.Database, target string) (string, error) {
+func (r *request) ask(ctx context.Context, k *cluster, name, target string) (string, error) {
 	id, err := newID()
 	if err != nil {
 		return "", err
 	}
 	raw, err := json.Marshal(v1.Request{ID: id, Target: target, Expires: r.Now().Add(r.expires).UTC().Format(time.RFC3339)})
 	if err != nil {
-		return "", fmt.Errorf("encode the %s of %s: %w", r.kind, d.Name, err)
+		return "", fmt.Errorf("encode the %s of %s: %w", r.kind, name, err)
 	}
-	if err := k.annotate(ctx, d, r.annotation, string(raw)); err != nil {
-		return "", err
-	}
-	return id, nil
+	return id, k.annotate(ctx, name, r.annotation, func(string) string { return string(raw) })
 }
 
 // await polls for the answer; a request that fails or expires is an error.
@@ -125,7 +123,7 @@ func (r *request) await(ctx context.Context, k *cluster, name, id string) error 
 		if err != nil {
 			return err
 		}
-		answer, found := answered(d, id)
+		answer, found := answered(d, r.kind, id)
 		switch {
 		case found && answer.State == v1.RequestDone:
 			_, err := fmt.Fprintf(r.Streams.Out, "%s of %s done: %s\n", r.kind, name, or(answer.Message, "leader is "+d.Status.Leader))
@@ -145,17 +143,29 @@ func (r *request) await(ctx context.Context, k *cluster, name, id string) error 
 	}
 }
 
-func answered(d *v1.Database, id string) (v1.RequestStatus, bool) {
+// answered finds the answer to a request. Ids are unique within a kind only.
+func answered(d *v1.Database, kind, id string) (v1.RequestStatus, bool) {
 	for _, a := range d.Status.Requests {
-		if a.ID == id {
+		if a.Kind == kind && a.ID == id {
 			return a, true
 		}
 	}
 	return v1.RequestStatus{}, false
 }
 
-// annotate sets one annotation of a Database, or removes it where value is empty; it touches nothing else.
-func (c *cluster) annotate(ctx context.Context, d *v1.Database, key, value string) error {
+// annotate gives one annotation of a Database the value that change makes of the one that it has, or removes it where that is
+// empty; it touches nothing else. The operator may write the status in between: then it is read and changed again.
+func (c *cluster) annotate(ctx context.Context, name, key string, change func(now string) string) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		d, err := c.database(ctx, name)
+		if err != nil {
+			return err
+		}
+		return c.setAnnotation(ctx, d, key, change(d.Annotations[key]))
+	})
+}
+
+func (c *cluster) setAnnotation(ctx context.Context, d *v1.Database, key, value string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var v any = value

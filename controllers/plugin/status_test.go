@@ -97,6 +97,17 @@ func TestFencedReadsTheAnnotation(t *testing.T) {
 	}
 }
 
+func TestAnAnswerIsThatOfItsKind(t *testing.T) {
+	d := running()
+	d.Status.Requests = append(d.Status.Requests, v1.RequestStatus{ID: "0a0b0c0d", Kind: "restart", State: v1.RequestRunning})
+	for kind, want := range map[string]v1.RequestState{"switchover": v1.RequestDone, "restart": v1.RequestRunning, "rotate": ""} {
+		got, found := answered(d, kind, "0a0b0c0d")
+		if got.State != want || found != (want != "") {
+			t.Errorf("the answer to the %s is %q, want %q", kind, got.State, want)
+		}
+	}
+}
+
 func TestReadersOfBadArguments(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args []string

@@ -40,25 +40,18 @@ func isOwnSecret(database, secret string) bool {
 	return ok && isInstance(database, instance)
 }
 
-// fences refuses a name that no instance can have. A typing error here would leave a server running that its owner believes
-// stopped.
-func fences(d *v1.Database, at *field.Path) field.ErrorList {
-	var found field.ErrorList
-	for i, name := range d.Spec.Maintenance.Fenced {
-		if name != "*" && !isInstance(d.Name, name) {
-			found = append(found, field.Invalid(at.Index(i), name,
-				fmt.Sprintf("is no instance of %s; name one as %s-1, or * for all", d.Name, d.Name)))
-		}
-	}
-	return found
-}
-
 // isInstance says whether name is <database>-<ordinal>, the ordinal written as Plimsoll does.
-func isInstance(database, name string) bool {
+func isInstance(database, name string) bool { return ordinal(database, name) > 0 }
+
+// ordinal of an instance by its name; zero if it is none's.
+func ordinal(database, name string) int {
 	digits, ok := strings.CutPrefix(name, database+"-")
 	if !ok {
-		return false
+		return 0
 	}
 	n, err := strconv.ParseUint(digits, 10, 31)
-	return err == nil && n > 0 && strconv.FormatUint(n, 10) == digits
+	if err != nil || strconv.FormatUint(n, 10) != digits {
+		return 0
+	}
+	return int(n)
 }

@@ -22,7 +22,7 @@ func Warnings(old, next *v1.Database) []string {
 	if old != nil && old.Spec.Maintenance.Paused && next.Spec.Maintenance.Paused && !equality.Semantic.DeepEqual(old.Spec, next.Spec) {
 		found = append(found, "spec.maintenance.paused: the operator changes nothing while it is true; this change waits until it is false")
 	}
-	return found
+	return append(found, FenceWarnings(old, next)...)
 }
 
 // DeletionWarning says what becomes of the volumes of a Database that is being deleted.

@@ -53,7 +53,7 @@ func dropNulls(value any) {
 }
 
 // comparer compares a live object with what is to be applied, by the rules by which the API server would merge them. An
-// annotation with a hash of what was applied would miss it when a person changes a field; a look at the values alone would
+// annotation with a hash of what was applied would alone miss it when a person changes a field; a look at the values alone would
 // miss a field that is no longer asked for. This sees both: the fields that managedFields records as ours must be exactly
 // those that we ask for, and have the values that we ask for.
 type comparer struct {
@@ -66,7 +66,7 @@ func (c comparer) has(live client.Object, desired *unstructured.Unstructured) bo
 	if !ok {
 		return false
 	}
-	have, want, err := c.both(live, desired)
+	converter, want, err := c.wanted(desired)
 	if err != nil {
 		return false
 	}
@@ -74,30 +74,44 @@ func (c comparer) has(live client.Object, desired *unstructured.Unstructured) bo
 	if err != nil || !asked.Difference(neverOwned()).Equals(owned) {
 		return false
 	}
+	if meta, only := live.(*metav1.PartialObjectMetadata); only {
+		return sameStamp(meta, desired)
+	}
+	have, err := read(converter, live, desired.GroupVersionKind())
+	if err != nil {
+		return false
+	}
 	difference, err := have.Compare(want)
 	return err == nil && difference.Added.Empty() && difference.Modified.Empty()
 }
 
-func (c comparer) both(live client.Object, desired *unstructured.Unstructured) (have, want *typed.TypedValue, err error) {
+// wanted is desired with the rules of its kind, and what reads a live object by the same rules.
+func (c comparer) wanted(desired *unstructured.Unstructured) (managedfields.TypeConverter, *typed.TypedValue, error) {
+	want, err := c.typed.ObjectToTyped(desired)
+	if err == nil {
+		return c.typed, want, nil
+	}
+	// A kind of somebody's CustomResourceDefinition.
+	converter := managedfields.NewDeducedTypeConverter()
+	if want, err = converter.ObjectToTyped(desired); err != nil {
+		return nil, nil, fmt.Errorf("read what is wanted: %w", err)
+	}
+	return converter, want, nil
+}
+
+func read(converter managedfields.TypeConverter, live client.Object, kind schema.GroupVersionKind) (*typed.TypedValue, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(live)
 	if err != nil {
-		return nil, nil, fmt.Errorf("convert: %w", err)
+		return nil, fmt.Errorf("convert: %w", err)
 	}
 	u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(content)}
-	u.SetGroupVersionKind(desired.GroupVersionKind())
+	u.SetGroupVersionKind(kind)
 	dropNulls(u.Object)
-	converter := c.typed
-	if want, err = converter.ObjectToTyped(desired); err != nil {
-		// A kind of somebody's CustomResourceDefinition.
-		converter = managedfields.NewDeducedTypeConverter()
-		if want, err = converter.ObjectToTyped(desired); err != nil {
-			return nil, nil, fmt.Errorf("read what is wanted: %w", err)
-		}
+	have, err := converter.ObjectToTyped(u, typed.AllowDuplicates)
+	if err != nil {
+		return nil, fmt.Errorf("read what is live: %w", err)
 	}
-	if have, err = converter.ObjectToTyped(u, typed.AllowDuplicates); err != nil {
-		return nil, nil, fmt.Errorf("read what is live: %w", err)
-	}
-	return have, want, nil
+	return have, nil
 }
 
 // ownedFields are the fields that were applied as ours.

@@ -31,3 +31,6 @@ func (a agent) RoundTrip(request *http.Request) (*http.Response, error) {
 	marked.Header.Set("User-Agent", request.Header.Get("User-Agent")+" operation/"+id)
 	return a.next.RoundTrip(marked)
 }
+
+// WrappedRoundTripper lets client-go look through this one: it complains of each that it cannot, for every watch that ends.
+func (a agent) WrappedRoundTripper() http.RoundTripper { return a.next }

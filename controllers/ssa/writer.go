@@ -8,10 +8,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/applyconfigurations"
+	"k8s.io/client-go/util/csaupgrade"
 	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
@@ -32,22 +36,32 @@ type Writer struct {
 	client  client.Client
 	live    client.Reader
 	compare comparer
-	seen    *lru.Cache
-	metrics *metrics
+	// byMetadata are the kinds that the cache holds no more of than the metadata.
+	byMetadata map[schema.GroupKind]bool
+	seen       *lru.Cache
+	metrics    *metrics
 }
 
-// New makes a Writer. It reads live objects from c, a cache that must keep managedFields (no transform may strip them), and asks
-// live, the API server itself, before it makes an object that the cache does not know: the cache is filtered by label and does
-// not show what belongs to others.
-func New(c client.Client, live client.Reader, registry prometheus.Registerer) (*Writer, error) {
+// New makes a Writer. It reads live objects from c, a cache that must keep the managedFields of what is applied (no transform may
+// strip them), and asks live, the API server itself, before it makes an object that the cache does not know: the cache is filtered
+// by label and does not show what belongs to others. Of the kinds of byMetadata it reads the metadata alone.
+func New(c client.Client, live client.Reader, registry prometheus.Registerer, byMetadata ...client.Object) (*Writer, error) {
 	m, err := newMetrics(registry)
 	if err != nil {
 		return nil, fmt.Errorf("make the writer: %w", err)
 	}
-	return &Writer{
-		client: c, live: live, metrics: m, seen: lru.New(maxRemembered),
+	w := &Writer{
+		client: c, live: live, metrics: m, seen: lru.New(maxRemembered), byMetadata: map[schema.GroupKind]bool{},
 		compare: comparer{typed: applyconfigurations.NewTypeConverter(c.Scheme())},
-	}, nil
+	}
+	for _, obj := range byMetadata {
+		kind, err := w.kindOf(obj)
+		if err != nil {
+			return nil, fmt.Errorf("make the writer: %w", err)
+		}
+		w.byMetadata[kind.GroupKind()] = true
+	}
+	return w, nil
 }
 
 // Apply gives the live object all that obj says, and takes back what Plimsoll said before and says no longer, by server-side
@@ -61,6 +75,9 @@ func (w *Writer) Apply(ctx context.Context, obj client.Object) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	desired, err := toApply(obj, kind)
+	if err == nil && w.byMetadata[kind.GroupKind()] {
+		err = stamp(desired)
+	}
 	if err != nil {
 		return fmt.Errorf("apply %s: %w", noun(kind, obj), err)
 	}
@@ -79,7 +96,11 @@ func (w *Writer) Apply(ctx context.Context, obj client.Object) error {
 		return nil
 	}
 	// The Database controls the object, so what others changed of Plimsoll's own fields is put right.
-	return w.patch(ctx, kind, desired, client.ForceOwnership)
+	err = w.patch(ctx, kind, desired, client.ForceOwnership)
+	if apierrors.IsInvalid(err) {
+		return w.replaceLists(ctx, kind, desired, err)
+	}
+	return err
 }
 
 // applyNew applies an object that the cache does not know.
@@ -117,6 +138,31 @@ func (w *Writer) patch(ctx context.Context, kind schema.GroupVersionKind, desire
 	}
 	w.remember(kind, sent, desired)
 	return nil
+}
+
+// replaceLists puts an object right whose merge with what is wanted is invalid: of a port that someone gave another number, the
+// merge has both, with one name. A merge patch takes lists as wholes. What it writes is then made a part of what was applied, or
+// no later apply would take it back.
+func (w *Writer) replaceLists(ctx context.Context, kind schema.GroupVersionKind, desired *unstructured.Unstructured, refused error) error {
+	raw, err := desired.MarshalJSON()
+	if err != nil {
+		return fmt.Errorf("apply %s: %w", noun(kind, desired), err)
+	}
+	changed := desired.DeepCopy()
+	err = w.client.Patch(ctx, changed, client.RawPatch(types.MergePatchType, raw), client.FieldOwner(Owner))
+	w.metrics.count(kind, verbApply, err)
+	if err != nil {
+		return refused // the wanted object itself is what the API server does not take, and says best why
+	}
+	fields, err := csaupgrade.UpgradeManagedFieldsPatch(changed, sets.New(Owner), Owner)
+	if err == nil && fields != nil {
+		err = w.client.Patch(ctx, changed, client.RawPatch(types.JSONPatchType, fields), client.FieldOwner(Owner))
+		w.metrics.count(kind, verbApply, err)
+	}
+	if err != nil {
+		return fmt.Errorf("apply %s: take over what was changed: %w", noun(kind, desired), err)
+	}
+	return w.patch(ctx, kind, desired, client.ForceOwnership)
 }
 
 // Create makes obj if there is none of its name, and never changes it after: for what is a shell that others fill, and for pods.
@@ -205,6 +251,11 @@ func (w *Writer) read(ctx context.Context, kind schema.GroupVersionKind, obj cli
 }
 
 func (w *Writer) empty(kind schema.GroupVersionKind) (client.Object, error) {
+	if w.byMetadata[kind.GroupKind()] {
+		m := &metav1.PartialObjectMetadata{}
+		m.SetGroupVersionKind(kind)
+		return m, nil
+	}
 	made, err := w.client.Scheme().New(kind)
 	if runtime.IsNotRegisteredError(err) {
 		u := &unstructured.Unstructured{}

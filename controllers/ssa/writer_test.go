@@ -3,6 +3,7 @@ package ssa_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -21,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,7 +44,12 @@ type server struct {
 var shared server
 
 func TestMain(m *testing.M) {
-	os.Exit(runAll(m))
+	code := runAll(m)
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 func runAll(m *testing.M) int {
@@ -76,6 +84,8 @@ type world struct {
 	registry  *prometheus.Registry
 	// requests counts what the writer has sent to write.
 	requests int
+	// kinds are those that the writer reads the metadata of.
+	kinds []client.Object
 }
 
 func newWorld(t *testing.T) *world {
@@ -83,14 +93,21 @@ func newWorld(t *testing.T) *world {
 	return newBlindWorld(t, nil)
 }
 
+// byMetadata are the kinds of which the manager's cache holds the metadata alone.
+func byMetadata() []client.Object {
+	return []client.Object{
+		&corev1.Service{}, &corev1.ServiceAccount{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}, &networkingv1.NetworkPolicy{}, &policyv1.PodDisruptionBudget{},
+	}
+}
+
 // newBlindWorld has a writer whose cache does not show what hide says, like a cache that is filtered by label, or behind.
-func newBlindWorld(t *testing.T, hide func(client.Object) bool) *world {
+func newBlindWorld(t *testing.T, hide func(client.Object) bool, kinds ...client.Object) *world {
 	t.Helper()
 	direct, err := client.NewWithWatch(shared.config, client.Options{Scheme: shared.scheme})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{person: client.WithFieldOwner(direct, "person"), registry: prometheus.NewRegistry()}
+	w := &world{person: client.WithFieldOwner(direct, "person"), registry: prometheus.NewRegistry(), kinds: kinds}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}
 	if err := direct.Create(t.Context(), namespace); err != nil {
 		t.Fatal(err)
@@ -119,7 +136,7 @@ func newBlindWorld(t *testing.T, hide func(client.Object) bool) *world {
 			return c.SubResource(sub).Apply(ctx, obj, opts...)
 		},
 	})
-	if w.writer, err = ssa.New(watched, direct, w.registry); err != nil {
+	if w.writer, err = ssa.New(watched, direct, w.registry, kinds...); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -203,52 +220,61 @@ func get[T client.Object](t *testing.T, w *world, obj T) T {
 	return obj
 }
 
+// bothWays runs a test with a cache of whole objects and with one of metadata.
+func bothWays(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Run("of whole objects", func(t *testing.T) { test(t, newWorld(t)) })
+	t.Run("of metadata", func(t *testing.T) { test(t, newBlindWorld(t, nil, byMetadata()...)) })
+}
+
 func TestTheSecondApplyOfAnyKindSendsNothing(t *testing.T) {
-	w := newWorld(t)
-	for name, obj := range w.everyKind() {
-		t.Run(name, func(t *testing.T) {
-			w.apply(t, obj)
-			before := get(t, w, obj.DeepCopyObject().(client.Object)).GetResourceVersion()
-			sent := w.requests
-			w.apply(t, obj)
-			// A new process remembers nothing and must see it from the object alone.
-			fresh := newWriterLike(t, w)
-			if err := fresh.Apply(t.Context(), obj); err != nil {
-				t.Fatal(err)
-			}
-			if w.requests != sent {
-				t.Errorf("sent %d more writes, want none", w.requests-sent)
-			}
-			if after := get(t, w, obj.DeepCopyObject().(client.Object)).GetResourceVersion(); after != before {
-				t.Errorf("resourceVersion went from %s to %s, want no change", before, after)
-			}
-		})
-	}
+	bothWays(t, func(t *testing.T, w *world) {
+		for name, obj := range w.everyKind() {
+			t.Run(name, func(t *testing.T) {
+				w.apply(t, obj)
+				before := get(t, w, obj.DeepCopyObject().(client.Object)).GetResourceVersion()
+				sent := w.requests
+				w.apply(t, obj)
+				// A new process remembers nothing and must see it from the object alone.
+				fresh := newWriterLike(t, w)
+				if err := fresh.Apply(t.Context(), obj); err != nil {
+					t.Fatal(err)
+				}
+				if w.requests != sent {
+					t.Errorf("sent %d more writes, want none", w.requests-sent)
+				}
+				if after := get(t, w, obj.DeepCopyObject().(client.Object)).GetResourceVersion(); after != before {
+					t.Errorf("resourceVersion went from %s to %s, want no change", before, after)
+				}
+			})
+		}
+	})
 }
 
 func TestApplyPutsRightWhatOthersChangedAndKeepsWhatTheyAdded(t *testing.T) {
-	w := newWorld(t)
-	w.apply(t, w.service())
-	live := get(t, w, w.service())
-	live.Annotations = map[string]string{"team": "shop"}
-	live.Spec.Ports[0].TargetPort = intstr.FromInt32(1)
-	live.Spec.Ports = append(live.Spec.Ports, corev1.ServicePort{Name: "metrics", Port: 9187, Protocol: corev1.ProtocolTCP})
-	if err := w.person.Update(t.Context(), live); err != nil {
-		t.Fatal(err)
-	}
-	w.apply(t, w.service())
-	got := get(t, w, w.service())
-	if got.Annotations["team"] != "shop" || len(got.Spec.Ports) != 2 {
-		t.Errorf("foreign fields are gone: annotations %v, ports %v", got.Annotations, got.Spec.Ports)
-	}
-	if port := got.Spec.Ports[0].TargetPort.IntValue(); port != 5432 {
-		t.Errorf("target port is %d, want 5432 again", port)
-	}
-	sent := w.requests
-	w.apply(t, w.service())
-	if w.requests != sent {
-		t.Error("foreign fields make the writer write again and again")
-	}
+	bothWays(t, func(t *testing.T, w *world) {
+		w.apply(t, w.service())
+		live := get(t, w, w.service())
+		metav1.SetMetaDataAnnotation(&live.ObjectMeta, "team", "shop")
+		live.Spec.Ports[0].TargetPort = intstr.FromInt32(1)
+		live.Spec.Ports = append(live.Spec.Ports, corev1.ServicePort{Name: "metrics", Port: 9187, Protocol: corev1.ProtocolTCP})
+		if err := w.person.Update(t.Context(), live); err != nil {
+			t.Fatal(err)
+		}
+		w.apply(t, w.service())
+		got := get(t, w, w.service())
+		if got.Annotations["team"] != "shop" || len(got.Spec.Ports) != 2 {
+			t.Errorf("foreign fields are gone: annotations %v, ports %v", got.Annotations, got.Spec.Ports)
+		}
+		if port := got.Spec.Ports[0].TargetPort.IntValue(); port != 5432 {
+			t.Errorf("target port is %d, want 5432 again", port)
+		}
+		sent := w.requests
+		w.apply(t, w.service())
+		if w.requests != sent {
+			t.Error("foreign fields make the writer write again and again")
+		}
+	})
 }
 
 func TestApplyTakesBackWhatIsNoLongerSaid(t *testing.T) {
@@ -552,6 +578,15 @@ func TestTheOperationStandsInTheUserAgent(t *testing.T) {
 	}
 }
 
+// client-go asks each round tripper for the one below, and complains in the log of one that does not answer.
+func TestTheUserAgentCanBeLookedThrough(t *testing.T) {
+	below := &http.Transport{}
+	wrapper, ok := ssa.UserAgent(below).(utilnet.RoundTripperWrapper)
+	if !ok || wrapper.WrappedRoundTripper() != http.RoundTripper(below) {
+		t.Errorf("what is below %v cannot be seen", wrapper)
+	}
+}
+
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -569,7 +604,7 @@ func newWriterLike(t *testing.T, w *world) *ssa.Writer {
 			return c.Apply(ctx, obj, opts...)
 		},
 	})
-	writer, err := ssa.New(counted, direct, prometheus.NewRegistry())
+	writer, err := ssa.New(counted, direct, prometheus.NewRegistry(), w.kinds...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,11 @@ func reported() map[string]any {
 		"effective": map[string]any{
 			"image": "i", "synchronous": "preferred", "storageSize": "2048Mi", "runAsUser": int64(70), "parameters": map[string]any{"shared_buffers": "256MB"},
 		},
-		"requests":  []any{map[string]any{"id": "a", "kind": "switchover", "target": "x-2", "state": "Done", "message": "m", "finishedAt": at}},
+		// Ids are their authors' own, so that two kinds may share one.
+		"requests": []any{
+			map[string]any{"id": "a", "kind": "switchover", "target": "x-2", "state": "Done", "message": "m", "startedAt": at, "finishedAt": at},
+			map[string]any{"id": "a", "kind": "restart", "state": "Running"},
+		},
 		"handOvers": []any{map[string]any{"epoch": int64(7), "from": "x-2", "to": "x-1", "cause": "switchover", "at": at, "durationMillis": int64(12), "why": "its server is gone", "steps": []any{map[string]any{"name": "seen", "afterMillis": int64(0)}, map[string]any{"name": "routed", "afterMillis": int64(12)}}}},
 	}
 }

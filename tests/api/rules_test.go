@@ -28,6 +28,7 @@ func stored(edits ...edit) []edit { return append([]edit{}, edits...) }
 
 func rows() map[string]row {
 	started := map[string]any{"epoch": int64(3), "version": "15.6"}
+	ran := map[string]any{"epoch": int64(1), "version": "15.4"}
 	wal := func(size string) edit { return set("spec.storage.wal.size", size) }
 	long := strings.Repeat("a", 41)
 	return map[string]row{
@@ -47,11 +48,16 @@ func rows() map[string]row {
 		"a version with a leading zero is refused": {change: []edit{set("spec.version", "015.4")}, want: `spec.version: Invalid value: "015.4"`},
 		"a higher minor is taken":                  {before: stored(), change: []edit{set("spec.version", "15.10")}},
 		"a minor is added":                         {before: stored(set("spec.version", "15")), change: []edit{set("spec.version", "15.4")}},
-		"a lower minor is refused":                 {before: stored(set("spec.version", "15.10")), change: []edit{set("spec.version", "15.9")}, rule: ".spec.version[1]", want: "the version cannot be lowered from 15.10 to 15.9; name 15.10 or a later one"},
-		"a lower patch is refused":                 {before: stored(set("spec.version", "15.4.2")), change: []edit{set("spec.version", "15.4.1")}, rule: ".spec.version[1]", want: "cannot be lowered from 15.4.2 to 15.4.1"},
-		"a dropped minor is refused":               {before: stored(), change: []edit{set("spec.version", "15")}, rule: ".spec.version[1]", want: "cannot be lowered from 15.4 to 15"},
-		"another major is refused":                 {before: stored(), change: []edit{set("spec.version", "16.1")}, rule: ".spec.version[0]", want: "the major number cannot change from 15.4 to 16.1"},
-		"a lower major is refused":                 {before: stored(), change: []edit{set("spec.version", "9.6")}, rule: ".spec.version[0]", want: "the major number cannot change from 15.4 to 9.6"},
+		"a lower minor is refused":                 {before: stored(set("spec.version", "15.10")), status: ran, change: []edit{set("spec.version", "15.9")}, rule: ".[3]", want: "the version cannot be lowered from 15.10 to 15.9; name 15.10 or a later one"},
+		"a lower patch is refused":                 {before: stored(set("spec.version", "15.4.2")), status: ran, change: []edit{set("spec.version", "15.4.1")}, rule: ".[3]", want: "cannot be lowered from 15.4.2 to 15.4.1"},
+		"a dropped minor is refused":               {before: stored(), status: ran, change: []edit{set("spec.version", "15")}, rule: ".[3]", want: "cannot be lowered from 15.4 to 15"},
+		"another major is refused":                 {before: stored(), status: ran, change: []edit{set("spec.version", "16.1")}, rule: ".[2]", want: "the major number cannot change from 15.4 to 16.1"},
+		"a lower major is refused":                 {before: stored(), status: ran, change: []edit{set("spec.version", "9.6")}, rule: ".[2]", want: "the major number cannot change from 15.4 to 9.6"},
+		"what never ran may be any version":        {before: stored(), change: []edit{set("spec.version", "16.1")}},
+		"what never ran may be a lower version":    {before: stored(), status: map[string]any{"phase": "Creating", "epoch": int64(0)}, change: []edit{set("spec.version", "14")}},
+		"what is led may have data of its version": {before: stored(), status: map[string]any{"epoch": int64(1)}, change: []edit{set("spec.version", "16")}, rule: ".[2]", want: "the major number cannot change from 15.4 to 16"},
+		"what ran once keeps its version":          {before: stored(), status: map[string]any{"version": "15.4"}, change: []edit{set("spec.version", "16")}, rule: ".[2]", want: "the major number cannot change from 15.4 to 16"},
+		"a version is put back to what runs":       {before: stored(set("spec.version", "16")), status: started, change: []edit{set("spec.version", "15.6")}},
 		"a minor below the running one is refused": {before: stored(set("spec.version", "15")), status: started, change: []edit{set("spec.version", "15.5")}, rule: ".[1]", want: "cannot be set to 15.5 while 15.6 runs"},
 		"the running minor is taken":               {before: stored(set("spec.version", "15")), status: started, change: []edit{set("spec.version", "15.6")}},
 
@@ -95,16 +101,16 @@ func rows() map[string]row {
 		"SQL from nowhere is refused":              {change: []edit{set("spec.bootstrap.sql", []any{map[string]any{}})}, rule: ".spec.bootstrap.sql.items[0]", want: "set exactly one of configMapKeyRef and secretKeyRef"},
 		"a database's name in capitals is refused": {change: []edit{set("spec.bootstrap.database", "Shop")}, want: `spec.bootstrap.database: Invalid value: "Shop"`},
 		"bootstrap changes before the first start": {before: stored(), change: []edit{set("spec.bootstrap.database", "shop")}},
-		"bootstrap does not change after it":       {before: stored(), status: started, change: []edit{set("spec.bootstrap.database", "shop")}, rule: ".[2]", want: "spec.bootstrap: Invalid value: bootstrap was read when the first instance started"},
+		"bootstrap does not change after it":       {before: stored(), status: started, change: []edit{set("spec.bootstrap.database", "shop")}, rule: ".[4]", want: "spec.bootstrap: Invalid value: bootstrap was read when the first instance started"},
 		"runAsUser changes before the first start": {before: stored(), change: []edit{set("spec.runAsUser", int64(70))}},
-		"runAsUser does not change after it":       {before: stored(), status: started, change: []edit{set("spec.runAsUser", int64(70))}, rule: ".[3]", want: "spec.runAsUser: Invalid value: runAsUser cannot change any more"},
+		"runAsUser does not change after it":       {before: stored(), status: started, change: []edit{set("spec.runAsUser", int64(70))}, rule: ".[5]", want: "spec.runAsUser: Invalid value: runAsUser cannot change any more"},
 		"root is refused":                          {change: []edit{set("spec.runAsUser", int64(0))}, want: "spec.runAsUser: Invalid value: 0"},
 		"a pull secret without a name is refused":  {change: []edit{set("spec.imagePullSecrets", []any{map[string]any{"name": ""}})}, rule: ".spec.imagePullSecrets.items[0]", want: "spec.imagePullSecrets[0].name: Invalid value: name a Secret"},
 		"an image with a blank is refused":         {change: []edit{set("spec.image", "postgres:17 --evil")}, want: "spec.image: Invalid value"},
 		"a region that is no label is refused":     {change: []edit{set("spec.region", "eu north")}, want: `spec.region: Invalid value: "eu north"`},
 		"a fence of an own instance is taken":      {name: "fenced", change: []edit{set("spec.maintenance.fenced", []any{"fenced-1"})}},
 		"a fence of everything is taken":           {change: []edit{set("spec.maintenance.fenced", []any{"*"})}},
-		"a fence of another's instance is refused": {change: []edit{set("spec.maintenance.fenced", []any{"other-1"})}, rule: ".[4]", want: "spec.maintenance.fenced: Invalid value: an instance is named after its Database"},
+		"a fence of another's instance is refused": {change: []edit{set("spec.maintenance.fenced", []any{"other-1"})}, rule: ".[6]", want: "spec.maintenance.fenced: Invalid value: an instance is named after its Database"},
 	}
 }
 

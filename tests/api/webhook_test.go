@@ -158,6 +158,10 @@ func TestWarnings(t *testing.T) {
 			[]string{"spec.image: registry.example:5000/postgres names neither a tag nor a digest, so that two instances may run different servers; add one"},
 		},
 		"an image with a digest is silent": {[]edit{set("spec.image", "postgres@sha256:"+strings.Repeat("0", 64))}, nil},
+		"a fence of a number that there is not": {
+			[]edit{set("spec.maintenance.fenced", []any{"NAME-9"})},
+			[]string{"there is no instance NAME-9 to fence now; if it ever comes, it will run no server"},
+		},
 		"volumes that go are said": {
 			[]edit{set("spec.deletionPolicy", "Delete")},
 			[]string{"spec.deletionPolicy: Delete means that the volumes, and all data, go when the Database is deleted"},
@@ -166,13 +170,43 @@ func TestWarnings(t *testing.T) {
 	for sentence, r := range rows {
 		t.Run(sentence, func(t *testing.T) {
 			c, warnings := listening(t)
-			if err := c.Create(t.Context(), document("v1", ns, fresh(), r.change...)); err != nil {
+			d := document("v1", ns, fresh(), r.change...)
+			replace(d.Object, "NAME", d.GetName())
+			if err := c.Create(t.Context(), d); err != nil {
 				t.Fatal(err)
+			}
+			for i := range r.want {
+				r.want[i] = strings.ReplaceAll(r.want[i], "NAME", d.GetName())
 			}
 			if diff := cmp.Diff(r.want, warnings.take()); diff != "" {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestAMisspeltFenceIsSaidAtOnce: an annotation can be warned of, though the spec stays as it is.
+func TestAMisspeltFenceIsSaidAtOnce(t *testing.T) {
+	c, warnings := listening(t)
+	d := document("v1", namespace(t, nil), fresh())
+	if err := c.Create(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	warnings.take()
+	d.SetAnnotations(map[string]string{"plimsoll.dev/fence": "order-1"})
+	if err := c.Update(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	want := "the annotation plimsoll.dev/fence names what is no instance of NAME, and fences nothing by it: \"order-1\"; name one as NAME-1, or * for all"
+	if diff := cmp.Diff([]string{strings.ReplaceAll(want, "NAME", d.GetName())}, warnings.take()); diff != "" {
+		t.Error(diff)
+	}
+	d.SetLabels(map[string]string{"a": "b"})
+	if err := c.Update(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	if again := warnings.take(); len(again) > 0 {
+		t.Errorf("said again on another change: %v", again)
 	}
 }
 

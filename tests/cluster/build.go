@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -63,7 +64,10 @@ type builder struct {
 
 func (b builder) build(ctx context.Context, p pin) error {
 	target, stamp := filepath.Join(b.bin, p.Name), filepath.Join(b.bin, ".stamps", p.Name)
-	key := p.key(b.goVersion)
+	key, err := b.key(p)
+	if err != nil {
+		return err
+	}
 	if have, err := os.ReadFile(stamp); err == nil && string(have) == key {
 		if _, err := os.Stat(target); err == nil {
 			return nil
@@ -88,6 +92,23 @@ func (b builder) build(ctx context.Context, p pin) error {
 	}
 	fmt.Fprintf(b.out, "built    %s %s in %s\n", p.Name, p.Version, time.Since(start).Round(100*time.Millisecond))
 	return nil
+}
+
+// key of a pin, with the source of a program of ours.
+func (b builder) key(p pin) (string, error) {
+	key := p.key(b.goVersion)
+	if !p.Own {
+		return key, nil
+	}
+	sum := sha256.New()
+	for _, name := range []string{"main.go", "go.mod", "go.sum"} {
+		data, err := os.ReadFile(filepath.Join(b.room, p.In, name))
+		if err != nil {
+			return "", fmt.Errorf("build %s: %w", p.Name, err)
+		}
+		fmt.Fprintf(sum, "%s %d\n%s", name, len(data), data)
+	}
+	return fmt.Sprintf("%ssource=%x\n", key, sum.Sum(nil)), nil
 }
 
 // run calls go with the flags that all binaries share. They are part of Go's build cache keys: with others,

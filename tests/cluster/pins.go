@@ -8,6 +8,8 @@ const (
 	etcdVersion       = "v3.7.3"
 	containerdVersion = "v2.4.2"
 	coreDNSVersion    = "v1.14.7"
+	// CertManagerVersion is also what the documentation says was run.
+	CertManagerVersion = "v1.21.2"
 )
 
 // pin is one binary of the cluster with everything that decides its content.
@@ -19,7 +21,8 @@ type pin struct {
 	In      string // directory below tests/cluster whose go.mod pins it; empty: go install Package@Version
 	Tags    string
 	LDFlags string
-	API     bool // enough for StartAPI
+	API     bool // enough for tests with StartAPI
+	Own     bool // the program is ours, in the directory In: its content is part of the key
 }
 
 // pins lists what "cluster build" builds, in this order: API tests can start while the rest is still building.
@@ -49,6 +52,10 @@ func pins() []pin {
 		{
 			Name: "etcd", Module: "go.etcd.io/etcd/server/v3", Version: etcdVersion, Package: "go.etcd.io/etcd/server/v3",
 			In: "binaries/etcd", LDFlags: "-s -w", API: true,
+		},
+		{ // its commands are modules of their own, with replace lines, that no proxy serves
+			Name: "cert-manager", Module: certManagerModule, Version: CertManagerVersion, Package: ".", In: "binaries/certmanager", Own: true,
+			LDFlags: "-s -w -X " + certManagerModule + "/pkg/util.AppVersion=" + CertManagerVersion, API: true,
 		},
 		kubernetes("kube-controller-manager", false),
 		kubernetes("kube-scheduler", false),

@@ -32,12 +32,12 @@ func TestPinsBuildTheAPIFirstAndEachNameOnce(t *testing.T) {
 		}
 		seen[p.Name] = true
 		order = append(order, p.API)
-		if !strings.HasPrefix(p.Package, p.Module) {
+		if !p.Own && !strings.HasPrefix(p.Package, p.Module) {
 			t.Errorf("%s: package %s is not in module %s", p.Name, p.Package, p.Module)
 		}
 	}
-	if first := slices.Index(order, false); first != 3 || slices.Contains(order[first:], true) {
-		t.Errorf("order of API binaries: %v, want the first three", order)
+	if first := slices.Index(order, false); first != 4 || slices.Contains(order[first:], true) {
+		t.Errorf("order of API binaries: %v, want the first four", order)
 	}
 }
 
@@ -60,6 +60,36 @@ func TestKeyChangesWithEverythingThatDecidesTheContent(t *testing.T) {
 	}
 	if base.key("go1") == base.key("go2") {
 		t.Error("another go, the same key")
+	}
+}
+
+func TestKeyOfOurOwnProgramChangesWithItsSource(t *testing.T) {
+	room := t.TempDir()
+	write := func(name, content string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(room, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	key := func() string {
+		t.Helper()
+		k, err := builder{room: room, goVersion: "go1"}.key(pin{Name: "a", In: ".", Own: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	for _, name := range []string{"main.go", "go.mod", "go.sum"} {
+		write(name, "one")
+	}
+	seen := map[string]bool{key(): true}
+	for _, name := range []string{"main.go", "go.mod", "go.sum"} {
+		write(name, "two")
+		if k := key(); seen[k] {
+			t.Errorf("another %s, the same key", name)
+		} else {
+			seen[k] = true
+		}
 	}
 }
 

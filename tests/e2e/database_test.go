@@ -265,37 +265,51 @@ func (w *written) settle(after time.Time) (ledger.Account, time.Duration) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	hashes := map[string][]string{}
-	for _, i := range now.Status.Instances {
-		var verdict ledger.Verdict
-		eventually(w.t.Context(), w.t, 20*time.Second, "instance "+i.Name+" holds every acknowledged write", func() error {
-			ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
-			defer cancel()
-			config, err := w.instance(ctx, i.Name)
+	// A write in doubt may reach one instance after another: they are read until all hold the same.
+	eventually(w.t.Context(), w.t, 30*time.Second, "every instance holds every acknowledged write, and all hold the same", func() error {
+		hashes := map[string][]string{}
+		for _, i := range now.Status.Instances {
+			verdict, err := w.judge(account, i.Name)
 			if err != nil {
-				return err
+				return fmt.Errorf("%s: %w", i.Name, err)
 			}
-			held, err := ledger.Postgres{Config: config}.Read(ctx)
-			if err != nil {
-				return err
-			}
-			verdict = account.Judge(held)
-			return verdict.Err()
-		})
-		hashes[verdict.Hash] = append(hashes[verdict.Hash], i.Name)
-	}
-	if len(hashes) != 1 {
-		w.t.Errorf("the instances hold different ledgers: %v", hashes)
-	}
+			hashes[verdict.Hash] = append(hashes[verdict.Hash], i.Name)
+		}
+		if len(hashes) != 1 {
+			return fmt.Errorf("the instances hold different ledgers: %v", hashes)
+		}
+		return nil
+	})
 	gap := account.LongestGap(after)
 	w.t.Logf("%d writes acknowledged, %d in doubt, %d refusals, %d changes of the writer, longest gap %s", len(account.Acks), len(account.InDoubt), account.Refused, account.Hands(), gap.Length().Round(time.Millisecond))
 	return account, gap.Length()
 }
 
+// judge holds one instance against the account.
+func (d *database) judge(account ledger.Account, instance string) (ledger.Verdict, error) {
+	ctx, cancel := context.WithTimeout(d.t.Context(), 5*time.Second)
+	defer cancel()
+	config, err := d.instance(ctx, instance)
+	if err != nil {
+		return ledger.Verdict{}, err
+	}
+	held, err := ledger.Postgres{Config: config}.Read(ctx)
+	if err != nil {
+		return ledger.Verdict{}, err
+	}
+	verdict := account.Judge(held)
+	return verdict, verdict.Err()
+}
+
 // plimsoll runs the kubectl plugin.
 func (d *database) plimsoll(args ...string) (string, error) {
-	out, err := exec.CommandContext(d.t.Context(), d.binary, append([]string{"--kubeconfig=" + d.cluster.InsideKubeconfig(), "--namespace=" + d.key.Namespace}, args...)...).CombinedOutput()
+	out, err := d.call(d.t.Context(), args...).CombinedOutput()
 	return string(out), err
+}
+
+// call of the kubectl plugin, not started.
+func (d *database) call(ctx context.Context, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, d.binary, append([]string{"--kubeconfig=" + d.cluster.InsideKubeconfig(), "--namespace=" + d.key.Namespace}, args...)...)
 }
 
 // condition is nil where a condition has a status and reason and its message holds every word.

@@ -11,14 +11,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 	"github.com/plimsoll-dev/plimsoll-operator/tests/cluster"
@@ -33,45 +37,55 @@ const (
 // suite is what every test shares: the way to the cluster.
 type suite struct {
 	client.Client
-	clientset kubernetes.Interface
-	cluster   *cluster.Cluster
-	binary    string // kubectl-plimsoll
+	cluster *cluster.Cluster
+	binary  string // kubectl-plimsoll
 }
 
 var shared *suite //nolint:gochecknoglobals // set once by TestMain, read by tests
 
 func TestMain(m *testing.M) {
-	var err error
-	if shared, err = connect(); err != nil {
+	log.SetLogger(logr.Discard()) // warnings of the API server are a test's own business
+	before := goleak.IgnoreCurrent()
+	s, hangUp, err := connect()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
+	shared = s
+	code := m.Run()
+	hangUp()
+	if err := goleak.Find(before); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
-func connect() (*suite, error) {
+// connect returns the suite and what ends its connections.
+func connect() (*suite, func(), error) {
 	c, err := cluster.Open()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", c.InsideKubeconfig())
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", c.InsideKubeconfig(), err)
+		return nil, nil, fmt.Errorf("read %s: %w", c.InsideKubeconfig(), err)
 	}
 	config.QPS, config.Burst = 50, 100
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1.AddToScheme(scheme)); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	k, err := client.New(config, client.Options{Scheme: scheme})
+	calls, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	clientset, err := kubernetes.NewForConfig(config)
+	k, err := client.New(config, client.Options{Scheme: scheme, HTTPClient: calls})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return &suite{Client: k, clientset: clientset, cluster: c, binary: os.Getenv("PLIMSOLL_KUBECTL_PLUGIN")}, nil
+	hangUp := func() { utilnet.CloseIdleConnectionsFor(calls.Transport) }
+	return &suite{Client: k, cluster: c, binary: os.Getenv("PLIMSOLL_KUBECTL_PLUGIN")}, hangUp, nil
 }
 
 // namespace makes one for a test and deletes it afterwards, with everything in it.

@@ -1,6 +1,7 @@
 package rights
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"io"
@@ -14,6 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
@@ -116,6 +119,34 @@ func TestTheReviewBites(t *testing.T) {
 // rendered are the rights of all roles in config/default.
 func rendered(t *testing.T) []Right {
 	t.Helper()
+	rights := rightsIn(t, render(t, "config/default")[0])
+	if len(only(manager, rights)) == 0 {
+		t.Fatalf("config/default renders no %s", manager)
+	}
+	return rights
+}
+
+func rightsIn(t *testing.T, objects []unstructured.Unstructured) []Right {
+	t.Helper()
+	var rights []Right
+	for _, object := range objects {
+		var role struct {
+			Rules []rbacv1.PolicyRule `json:"rules"`
+		}
+		if kind := object.GetKind(); kind != "Role" && kind != "ClusterRole" {
+			continue
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &role); err != nil {
+			t.Fatal(err)
+		}
+		rights = append(rights, Of(object.GetKind()+"/"+object.GetName(), role.Rules)...)
+	}
+	return rights
+}
+
+// render gives the objects of each kustomization.
+func render(t *testing.T, dirs ...string) [][]unstructured.Unstructured {
+	t.Helper()
 	kustomize := filepath.Join(t.TempDir(), "kustomize")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", kustomize, "sigs.k8s.io/kustomize/kustomize/v5")
 	build.Dir = "../../tools/kustomize"
@@ -123,35 +154,33 @@ func rendered(t *testing.T) []Right {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build kustomize: %v\n%s", err, out)
 	}
-	render := exec.CommandContext(t.Context(), kustomize, "build", "../../config/default")
-	text, err := render.Output()
-	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			err = errors.New(string(exit.Stderr))
+	var all [][]unstructured.Unstructured
+	for _, dir := range dirs {
+		text, err := exec.CommandContext(t.Context(), kustomize, "build", "../../"+dir).Output()
+		if err != nil {
+			var exit *exec.ExitError
+			if errors.As(err, &exit) {
+				err = errors.New(string(exit.Stderr))
+			}
+			t.Fatalf("kustomize build %s: %v", dir, err)
 		}
-		t.Fatalf("kustomize build config/default: %v", err)
+		all = append(all, decode(t, text))
 	}
-	var rights []Right
-	for decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(string(text)), 4096); ; {
-		var role struct {
-			metav1.TypeMeta `json:",inline"`
-			Metadata        metav1.ObjectMeta   `json:"metadata"`
-			Rules           []rbacv1.PolicyRule `json:"rules"`
-		}
-		if err := decoder.Decode(&role); errors.Is(err, io.EOF) {
-			break
+	return all
+}
+
+func decode(t *testing.T, text []byte) []unstructured.Unstructured {
+	t.Helper()
+	var objects []unstructured.Unstructured
+	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096); ; {
+		var object unstructured.Unstructured
+		if err := decoder.Decode(&object.Object); errors.Is(err, io.EOF) {
+			return objects
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		if role.Kind == "Role" || role.Kind == "ClusterRole" {
-			rights = append(rights, Of(role.Kind+"/"+role.Metadata.Name, role.Rules)...)
-		}
+		objects = append(objects, object)
 	}
-	if len(only(manager, rights)) == 0 {
-		t.Fatalf("config/default renders no %s", manager)
-	}
-	return rights
 }
 
 // agents are the rights of a Database's agents, on OpenShift too, where they have one more.

@@ -204,6 +204,8 @@ func (w *workspace) endToEnd(limit time.Duration, env []string, flags ...string)
 		}
 		args := append([]string{
 			"in-control", "--", "go", "tool", "test2json", "-t", "-p", "tests/e2e", binary, "-test.v=test2json", "-test.timeout=" + limit.String(),
+			// Those that may run side by side wait most of the time.
+			"-test.parallel=4",
 		}, flags...)
 		inside := *w
 		inside.root = dir // as go test does

@@ -3,7 +3,9 @@ package kube
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 )
 
@@ -17,6 +19,9 @@ func decodeObject(b []byte) (Object, error) {
 	var o Object
 	if err := d.Decode(&o); err != nil {
 		return nil, fmt.Errorf("the answer is no object: %w", err)
+	}
+	if _, err := d.Token(); o == nil || !errors.Is(err, io.EOF) {
+		return nil, errors.New("the answer is no object, or more than one")
 	}
 	return o, nil
 }

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -95,4 +96,44 @@ func TestHandlerRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// FuzzHandler: whatever is sent, the member is asked only what the caller's certificate and the path allow, once, and every refusal
+// has words.
+func FuzzHandler(f *testing.F) {
+	f.Add("grant", []byte(`{"kind":"grant","database":"uid","from":"a","seq":1,"epoch":5}`))
+	f.Add("support", []byte(`{"kind":"grant","from":"a"}`))
+	f.Add("status", []byte(`{"kind":"status","from":"b"}`))
+	f.Add("release", []byte(`{"kind":"release","from":"a"} {}`))
+	f.Add("x", []byte(`null`))
+	f.Fuzz(func(t *testing.T, kind string, body []byte) {
+		for _, caller := range []Caller{{Name: "a", Member: true}, {Name: "manager"}} {
+			var asked []Request
+			h := Handler(askerFunc(func(_ context.Context, r Request) (Answer, error) {
+				asked = append(asked, r)
+				return Answer{}, nil
+			}), func(*http.Request) (Caller, error) { return caller, nil })
+			r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
+			r.URL.Path = Path + kind
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if len(asked) == 0 {
+				if w.Code < 400 || w.Code >= 500 || w.Body.Len() == 0 {
+					t.Errorf("refused with %d and %q", w.Code, w.Body)
+				}
+				continue
+			}
+			got := asked[0]
+			switch {
+			case len(asked) > 1 || w.Code != http.StatusOK:
+				t.Errorf("asked %d times, answered %d", len(asked), w.Code)
+			case got.From != caller.Name || got.Kind != Kind(kind):
+				t.Errorf("%s asked %s as %s of %s", caller.Name, kind, got.Kind, got.From)
+			case !caller.Member && got.Kind != KindStatus:
+				t.Errorf("no member, and asked %s", got.Kind)
+			case got.Validate() != nil:
+				t.Errorf("asked what no member would: %v", got.Validate())
+			}
+		}
+	})
 }

@@ -67,7 +67,7 @@ type Facts struct {
 type Switchover struct {
 	ID      string
 	Target  string
-	Expires Time // of this member's boot clock; the agent converts the wall time once, on receipt
+	Expires Time // of this member's boot clock
 }
 
 // Aim is what the manager wants. It is level-triggered: the newest one holds.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -298,4 +300,41 @@ func write(t *testing.T, path, text string) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// FuzzStat: the name of a process is its own choice; it must never change whose child it is taken for.
+func FuzzStat(f *testing.F) {
+	f.Add("postgres", int64(17))
+	f.Add(") R 1 (", int64(4194304))
+	f.Add("a\n) Z 3", int64(-1))
+	f.Fuzz(func(t *testing.T, name string, parent int64) {
+		if parent < math.MinInt32 || parent > math.MaxInt32 {
+			return
+		}
+		got, ok := parseStat(fmt.Appendf(nil, "42 (%s) S %d 1 1 0 -1", name, parent))
+		if want := (stat{state: 'S', parent: int(parent)}); !ok || got != want {
+			t.Errorf("%q of parent %d is %+v (%v)", name, parent, got, ok)
+		}
+	})
+}
+
+// FuzzPending: the kernel's mask says it, whatever else the file holds.
+func FuzzPending(f *testing.F) {
+	f.Add("SigPnd:\t0000000000000100\n")
+	f.Add("Name:\tSigPnd: 0000000000000100\nShdPnd:\t0000000000000000\n")
+	f.Add("SigBlk:\t0000000000000100\nSigPnd:\tzz\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		want := false
+		for _, line := range strings.SplitAfter(text, "\n") {
+			for _, name := range []string{"SigPnd:", "ShdPnd:"} {
+				if mask, found := strings.CutPrefix(line, name); found {
+					n, ok := new(big.Int).SetString(strings.TrimSpace(mask), 16)
+					want = want || ok && n.IsUint64() && n.Uint64()&0x100 != 0 && !strings.ContainsAny(mask, "+-_")
+				}
+			}
+		}
+		if got := parsePending([]byte(text)); got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	})
 }

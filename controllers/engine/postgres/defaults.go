@@ -79,6 +79,13 @@ func hugePages(r corev1.ResourceRequirements) string {
 	return "off"
 }
 
+// What PostgreSQL takes at the most, in MB: 2^30-1 and 2^31-1 pages of 8 kB, and 2^31-1 MB of log.
+const (
+	mostBuffers = (1<<30 - 1) / 128
+	mostCache   = (1<<31 - 1) / 128
+	mostLog     = 1<<31 - 1
+)
+
 // memory shares what the container may use: a quarter for shared buffers, the page cache as the planner should expect it. Without
 // a limit or a request nothing is known, and small values are safe.
 func memory(r corev1.ResourceRequirements) map[string]string {
@@ -91,8 +98,8 @@ func memory(r corev1.ResourceRequirements) map[string]string {
 		return map[string]string{"shared_buffers": "128MB", "effective_cache_size": "512MB", "maintenance_work_mem": "64MB"}
 	}
 	return map[string]string{
-		"shared_buffers":       megabytes(max(16, total/4)),
-		"effective_cache_size": megabytes(max(32, total*3/4)),
+		"shared_buffers":       megabytes(min(mostBuffers, max(16, total/4))),
+		"effective_cache_size": megabytes(min(mostCache, max(32, total*3/4))),
 		"maintenance_work_mem": megabytes(min(2048, max(16, total/16))),
 	}
 }
@@ -109,7 +116,7 @@ func walRoom(s v1.StorageSpec) map[string]string {
 		"max_wal_size":           megabytes(most),
 		"min_wal_size":           megabytes(min(80, max(32, most/2))),
 		"wal_keep_size":          megabytes(min(512, max(32, room/20))),
-		"max_slot_wal_keep_size": megabytes(max(64, room*share/100)),
+		"max_slot_wal_keep_size": megabytes(min(mostLog, max(64, room*share/100))),
 	}
 }
 

@@ -47,7 +47,10 @@ func validateVersion(path *field.Path, old, d *v1.Database, v version) field.Err
 	if v.major < MinMajor || v.major > MaxMajor {
 		return field.ErrorList{field.Invalid(path, d.Spec.Version, fmt.Sprintf("PostgreSQL %d to %d are known; choose one of them", MinMajor, MaxMajor))}
 	}
-	if old == nil {
+	if runs, err := parseVersion(d.Status.Version); err == nil && runs.major != v.major {
+		return field.ErrorList{field.Invalid(path, d.Spec.Version, fmt.Sprintf("%s runs, and %s", d.Status.Version, noOtherMajor(runs, v)))}
+	}
+	if old == nil || neverRan(old) {
 		return nil
 	}
 	was, err := parseVersion(old.Spec.Version)
@@ -55,8 +58,10 @@ func validateVersion(path *field.Path, old, d *v1.Database, v version) field.Err
 		return nil
 	}
 	if was.major != v.major {
-		return field.ErrorList{field.Invalid(path, d.Spec.Version, fmt.Sprintf(
-			"a change of the major version from %d to %d is not possible yet; create a new Database and move the data with pg_dump or logical replication", was.major, v.major))}
+		if d.Status.Version != "" {
+			return nil // back to what runs
+		}
+		return field.ErrorList{field.Invalid(path, d.Spec.Version, noOtherMajor(was, v))}
 	}
 	// "15" means the newest 15, so between it and "15.18" nothing is known to be lower.
 	if strings.Contains(old.Spec.Version, ".") && strings.Contains(d.Spec.Version, ".") && v.before(was) {
@@ -64,6 +69,14 @@ func validateVersion(path *field.Path, old, d *v1.Database, v version) field.Err
 	}
 	return nil
 }
+
+func noOtherMajor(from, to version) string {
+	return fmt.Sprintf("a change of the major version from %d to %d is not possible yet; create a new Database and move the data with pg_dump or logical replication", from.major, to.major)
+}
+
+// neverRan says that no member of a Database was ever chosen to begin it, so that no data is of its version. The leader is chosen first,
+// and data comes after.
+func neverRan(d *v1.Database) bool { return d.Status.Epoch == 0 && d.Status.Version == "" }
 
 func (e *Engine) validateParameters(path *field.Path, d *v1.Database, major int) field.ErrorList {
 	names := make([]string, 0, len(d.Spec.Parameters))

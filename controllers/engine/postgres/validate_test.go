@@ -1,16 +1,24 @@
 package postgres
 
 import (
+	"math"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 )
 
 func TestValidate(t *testing.T) {
 	at := func(version string) func(*v1.Database) { return func(d *v1.Database) { d.Spec.Version = version } }
+	led := func(d *v1.Database) { d.Status.Epoch = 1 }
+	ran := func(version string) func(*v1.Database) {
+		return func(d *v1.Database) { d.Status.Epoch, d.Status.Version = 1, version }
+	}
 	hba := func(line string) func(*v1.Database) {
 		return func(d *v1.Database) { d.Spec.Postgres = &v1.PostgresSpec{HBA: []string{line}} }
 	}
@@ -23,11 +31,15 @@ func TestValidate(t *testing.T) {
 		"a release that is too old":          {nil, orders(at("13.4")), "PostgreSQL 14 to 18 are known"},
 		"a release that is too new":          {nil, orders(at("19")), "PostgreSQL 14 to 18 are known"},
 		"a higher minor":                     {orders(at("15.17")), orders(at("15.18")), ""},
-		"a lower minor":                      {orders(at("15.18")), orders(at("15.9")), "may not be lowered"},
+		"a lower minor":                      {orders(at("15.18"), led), orders(at("15.9"), led), "may not be lowered"},
 		"from a minor to any":                {orders(at("15.18")), orders(at("15")), ""},
 		"from any to a minor":                {orders(at("15")), orders(at("15.18")), ""},
-		"a higher major":                     {orders(at("15")), orders(at("16")), "from 15 to 16 is not possible"},
-		"a lower major":                      {orders(at("16")), orders(at("15")), "from 16 to 15 is not possible"},
+		"a higher major":                     {orders(at("15"), led), orders(at("16"), led), "from 15 to 16 is not possible"},
+		"a lower major":                      {orders(at("16"), led), orders(at("15"), led), "from 16 to 15 is not possible"},
+		"another major of what never ran":    {orders(at("16")), orders(at("15.4")), ""},
+		"a lower minor of what never ran":    {orders(at("15.18")), orders(at("15.9")), ""},
+		"another major than the data's":      {nil, orders(at("16"), ran("15.18")), "15.18 runs, and a change of the major version from 15 to 16 is not possible"},
+		"the major of the data":              {orders(at("16.1"), ran("15.18")), orders(at("15.18"), ran("15.18")), ""},
 		"a name that is too long":            {nil, orders(func(d *v1.Database) { d.Name = strings.Repeat("x", 51) }), "metadata.name"},
 		"the superuser as owner":             {nil, orders(func(d *v1.Database) { d.Spec.Bootstrap.Owner = "postgres" }), "spec.bootstrap.owner"},
 		"a role of the server as owner":      {nil, orders(func(d *v1.Database) { d.Spec.Bootstrap.Owner = "pg_monitor" }), "spec.bootstrap.owner"},
@@ -162,6 +174,62 @@ func FuzzHBA(f *testing.F) {
 		fields := strings.Fields(line)
 		if len(fields) > 0 && fields[0] != "#" && fields[len(fields)-1] == "trust" && !strings.HasPrefix(strings.TrimSpace(line), "#") && len(fields) == 5 {
 			t.Errorf("taken: %q", line)
+		}
+	})
+}
+
+// FuzzRoom: whatever memory and room a Database has, Plimsoll's own settings are some that the server takes.
+func FuzzRoom(f *testing.F) {
+	f.Add("1Gi", "10Gi", "")
+	f.Add("1", "1Mi", "1Mi")
+	f.Add("64Ti", "8Ei", "8Ei")
+	f.Add("-1Gi", "0", "1m")
+	e := New(Options{})
+	f.Fuzz(func(t *testing.T, memory, size, wal string) {
+		d := orders()
+		var err error
+		var limit resource.Quantity
+		if limit, err = resource.ParseQuantity(memory); err != nil {
+			return
+		}
+		d.Spec.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: limit}
+		if d.Spec.Storage.Size, err = resource.ParseQuantity(size); err != nil {
+			return
+		}
+		if wal != "" {
+			d.Spec.Storage.WAL = &v1.VolumeSpec{}
+			if d.Spec.Storage.WAL.Size, err = resource.ParseQuantity(wal); err != nil {
+				return
+			}
+		}
+		for name, value := range defaults(d) {
+			if p, known := e.catalogue[name]; !known {
+				t.Errorf("PostgreSQL knows no %s", name)
+			} else if err := p.check(value); err != nil {
+				t.Errorf("%s of memory %s, size %s, log %q is %s: it %v", name, memory, size, wal, value, err)
+			}
+		}
+	})
+}
+
+// FuzzUnit: a number with a unit is the same number when it is said in the parameter's own.
+func FuzzUnit(f *testing.F) {
+	f.Add("64MB", "8kB")
+	f.Add("1.5h", "ms")
+	f.Add("0x10", "s")
+	f.Add("1e400", "")
+	f.Add("kB", "kB")
+	f.Fuzz(func(t *testing.T, value, unit string) {
+		n, err := inUnit(value, unit)
+		if err != nil {
+			return
+		}
+		if math.IsNaN(n) || math.IsInf(n, 0) {
+			t.Fatalf("%q is %v", value, n)
+		}
+		again, err := inUnit(strconv.FormatFloat(n, 'f', -1, 64), unit)
+		if err != nil || again != n {
+			t.Errorf("%q is %v in %q, which is %v (%v)", value, n, unit, again, err)
 		}
 	})
 }

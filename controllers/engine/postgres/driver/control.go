@@ -48,7 +48,7 @@ func parseControl(text string) (control, error) {
 		problems = append(problems, err)
 	}
 	number := func(name string) uint64 {
-		v, err := strconv.ParseUint(fields[name], 10, 64)
+		v, err := strconv.ParseUint(fields[name], 10, 32)
 		problems = append(problems, err)
 		return v
 	}
@@ -57,8 +57,8 @@ func parseControl(text string) (control, error) {
 	c.timeline = uint32(number("Latest checkpoint's TimeLineID"))
 	c.minTL = uint32(number("Min recovery ending loc's timeline"))
 	c.segment = lsn(number("Bytes per WAL segment"))
-	if err := errors.Join(problems...); err != nil || c.system == "" || c.segment == 0 {
-		return control{}, fmt.Errorf("pg_controldata says something else than expected: %w", errors.Join(err, errors.New("no system identifier or segment size")))
+	if err := errors.Join(problems...); err != nil || c.system == "" || c.timeline == 0 || !segmentSize(c.segment) {
+		return control{}, fmt.Errorf("pg_controldata says something else than expected: %w", errors.Join(err, errors.New("no system identifier, timeline or segment size that PostgreSQL can have")))
 	}
 	return c, nil
 }
@@ -187,9 +187,17 @@ func (d *Driver) filesEnd(timeline uint32, from, size lsn) lsn {
 	return lsn(n) * size
 }
 
+// segmentSize says whether PostgreSQL can have segments of that size: a power of two from 1 MiB to 1 GiB.
+func segmentSize(n lsn) bool { return n >= 1<<20 && n <= 1<<30 && n&(n-1) == 0 }
+
+// recordLine is one record in pg_waldump's output.
+func recordLine() *regexp.Regexp {
+	return regexp.MustCompile(`(?m)^rmgr: (\S+)\s+len \(rec/tot\):\s*\d+/\s*(\d+), tx:\s*\d+, lsn: ([0-9A-F]+/[0-9A-F]+), prev [0-9A-F]+/[0-9A-F]+, desc: (\S+)`)
+}
+
 // lastRecordEnd of pg_waldump's output.
 func lastRecordEnd(text string, segment lsn) (lsn, bool, error) {
-	record := regexp.MustCompile(`^rmgr: (\S+)\s+len \(rec/tot\):\s*\d+/\s*(\d+), tx:\s*\d+, lsn: ([0-9A-F]+/[0-9A-F]+), prev [0-9A-F]+/[0-9A-F]+, desc: (\S+)`)
+	record := recordLine()
 	var end lsn
 	found := false
 	for line := range strings.Lines(text) {

@@ -1,6 +1,8 @@
 package driver
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -107,13 +109,90 @@ func FuzzHistory(f *testing.F) {
 	})
 }
 
+// FuzzControl: what pg_controldata says of a damaged file is refused, or it is values that PostgreSQL can have.
 func FuzzControl(f *testing.F) {
-	f.Add("Database system identifier: 7\nBytes per WAL segment: 16777216\nLatest checkpoint's REDO location: 0/3\nMinimum recovery ending location: 0/0\nLatest checkpoint's TimeLineID: 1\nMin recovery ending loc's timeline: 0\n")
+	const good = "Database system identifier: 7\nBytes per WAL segment: 16777216\nLatest checkpoint's REDO location: 0/3\nMinimum recovery ending location: 0/0\nLatest checkpoint's TimeLineID: 1\nMin recovery ending loc's timeline: 0\n"
+	f.Add(good)
+	f.Add(strings.Replace(good, "16777216", "3", 1))
+	f.Add(strings.Replace(good, "TimeLineID: 1", "TimeLineID: 4294967297", 1))
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := parseControl(text)
-		if err == nil && (c.system == "" || c.segment == 0) {
+		if err != nil {
+			return
+		}
+		if c.system == "" || c.timeline == 0 || c.segment < 1<<20 || c.segment > 1<<30 || c.segment&(c.segment-1) != 0 {
 			t.Errorf("%+v of %q", c, text)
 		}
-		_, _, _ = lastRecordEnd(text, 16<<20)
+		if !strings.Contains(text, fmt.Sprint(c.timeline)) {
+			t.Errorf("timeline %d of %q", c.timeline, text)
+		}
+	})
+}
+
+// FuzzRecords: the end of the log that pg_waldump tells is a place where a record can begin, and not before the last one.
+func FuzzRecords(f *testing.F) {
+	f.Add("rmgr: XLOG        len (rec/tot):     30/    30, tx:          0, lsn: 0/01000028, prev 0/00000000, desc: NEXTOID 1\n")
+	f.Add("rmgr: XLOG        len (rec/tot):     24/    24, tx:          0, lsn: 0/01FFFFE8, prev 0/01000028, desc: SWITCH \n")
+	f.Add("rmgr: Heap        len (rec/tot):     54/  8246, tx:        731, lsn: 0/01FFFF00, prev 0/01000028, desc: INSERT off 1\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		const segment = 16 << 20
+		end, found, err := lastRecordEnd(text, segment)
+		if err != nil || !found {
+			return
+		}
+		m := recordLine().FindAllStringSubmatch(text, -1)
+		at, err := parseLSN(m[len(m)-1][3])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if end%8 != 0 || end < at {
+			t.Errorf("%s after a record at %s", end, at)
+		}
+	})
+}
+
+// FuzzPosition: a position reads back as the same, and sorts as PostgreSQL's do.
+func FuzzPosition(f *testing.F) {
+	f.Add("0/3000148", "FFFFFFFF/FFFFFFFF")
+	f.Add("16/b374d848", "16/B374D848")
+	f.Add("-1/+2", "1_0/0")
+	f.Fuzz(func(t *testing.T, one, other string) {
+		a, err := parseLSN(one)
+		if err != nil {
+			return
+		}
+		if again, err := parseLSN(a.String()); err != nil || again != a {
+			t.Errorf("%q is %s, which is %s (%v)", one, a, again, err)
+		}
+		if len(strings.Trim(one, "0123456789abcdefABCDEF/")) > 0 {
+			t.Errorf("%q was taken for a position", one)
+		}
+		b, err := parseLSN(other)
+		if err != nil {
+			return
+		}
+		high := func(l lsn) uint64 { return uint64(l) >> 32 }
+		if high(a) < high(b) && a >= b {
+			t.Errorf("%s is not before %s", a, b)
+		}
+	})
+}
+
+// FuzzFloors: a configuration is never lowered, and every line that is added is one that PostgreSQL reads as meant.
+func FuzzFloors(f *testing.F) {
+	f.Add("max_connections = '10'\nmax_wal_senders = '5'\n", "max_connections setting:              100\nmax_wal_senders setting: 4\n")
+	f.Add("max_connections = '10'\n", "max_connections setting: -9223372036854775808\n")
+	f.Fuzz(func(t *testing.T, parameters, control string) {
+		least := floors(control)
+		for line := range strings.Lines(raise(parameters, least)) {
+			name, value, ok := strings.Cut(strings.TrimSpace(line), " = ")
+			n, err := strconv.ParseInt(strings.Trim(value, "'"), 10, 64)
+			if !ok || err != nil || n != least[name] || n <= 0 {
+				t.Errorf("%q for %v", line, least)
+			}
+			if !strings.Contains(parameters, name+" = '") {
+				t.Errorf("%s was not set before", name)
+			}
+		}
 	})
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 )
 
@@ -28,7 +30,8 @@ type errand struct {
 func TestMain(m *testing.M) {
 	raw := os.Getenv(envPrepare)
 	if raw == "" {
-		os.Exit(m.Run())
+		goleak.VerifyTestMain(m)
+		return
 	}
 	var e errand
 	if err := json.Unmarshal([]byte(raw), &e); err != nil {

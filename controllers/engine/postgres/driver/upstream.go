@@ -107,7 +107,7 @@ func (u *upstream) oldest(ctx context.Context, s *source) error {
 		return err
 	}
 	size, err := strconv.ParseUint(string(row[1]), 10, 64)
-	if err != nil || size == 0 {
+	if err != nil || !segmentSize(lsn(size)) {
 		return fmt.Errorf("ask the upstream: segment size %q", row[1])
 	}
 	s.segment = lsn(size)

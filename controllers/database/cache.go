@@ -1,0 +1,62 @@
+package database
+
+import (
+	"fmt"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+)
+
+// whole are the kinds that a pass reads, beside Databases.
+func whole() []client.Object {
+	return []client.Object{&corev1.Pod{}, &corev1.PersistentVolumeClaim{}, &coordinationv1.Lease{}}
+}
+
+// ByMetadata are the kinds that the manager makes and keeps right, and reads nothing of: it watches their metadata alone, in which
+// managedFields and the annotation v1.AnnotationApplied tell whether they are as they should be.
+func ByMetadata() []client.Object {
+	return []client.Object{
+		&corev1.Service{}, &corev1.ServiceAccount{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}, &networkingv1.NetworkPolicy{},
+		&policyv1.PodDisruptionBudget{}, &discoveryv1.EndpointSlice{},
+	}
+}
+
+// CacheOptions keep what the manager holds in memory to what is its own and is read: everything but Databases by label, Secrets and
+// ConfigMaps not at all. Without namespaces it is those of the whole cluster.
+func CacheOptions(namespaces []string) (cache.Options, error) {
+	ours, err := labels.NewRequirement(v1.LabelDatabase, selection.Exists, nil)
+	if err != nil {
+		return cache.Options{}, fmt.Errorf("select our own objects: %w", err)
+	}
+	// Nobody looks at the managedFields of what is not applied as a whole.
+	lean := cache.TransformStripManagedFields()
+	out := cache.Options{
+		DefaultLabelSelector: labels.NewSelector().Add(*ours),
+		ByObject: map[client.Object]cache.ByObject{
+			&v1.Database{}:          {Label: labels.Everything(), Transform: lean},
+			&coordinationv1.Lease{}: {Transform: lean},
+		},
+	}
+	for _, namespace := range namespaces {
+		if out.DefaultNamespaces == nil {
+			out.DefaultNamespaces = map[string]cache.Config{}
+		}
+		out.DefaultNamespaces[namespace] = cache.Config{}
+	}
+	return out, nil
+}
+
+// ClientOptions let Secrets and ConfigMaps be read by name, and never listed or watched.
+func ClientOptions() client.Options {
+	return client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}}}
+}

@@ -1,0 +1,308 @@
+package e2e
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"path"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+)
+
+// everyField is a Database of the oldest version of the API with every field that can stand beside the others.
+const everyField = `apiVersion: plimsoll.dev/v1alpha1
+kind: Database
+metadata:
+  name: orders
+spec:
+  engine: postgres
+  version: "15.18"
+  image: registry.plimsoll.test:5000/postgres:15.18
+  imagePullSecrets: [{name: pull}]
+  runAsUser: 100
+  replicas: 3
+  maxReplicas: 5
+  storage:
+    size: 1024Mi
+    class: local
+    wal: {size: 536870912, class: local}
+    growth: {whenFullPercent: 90, stepPercent: 50, maxSize: 2Gi}
+  resources:
+    requests: {cpu: "0.05", memory: 128Mi}
+    limits: {memory: 512Mi}
+  parameters: {work_mem: 6MB}
+  postgres: {hba: ["hostssl shop seller 192.0.2.0/24 reject"]}
+  replication: {synchronous: required}
+  tls: {serverSecret: orders-tls}
+  bootstrap:
+    database: shop
+    owner: seller
+    credentialsSecret: seller
+    sql:
+    - configMapKeyRef: {name: schema, key: tables.sql}
+    - secretKeyRef: {name: rows, key: rows.sql}
+  region: eu-north
+  scheduling:
+    spread: required
+    nodeSelector: {kubernetes.io/os: linux}
+    tolerations: [{key: databases, operator: Exists, effect: NoSchedule}]
+    priorityClassName: %s
+    affinity:
+      nodeAffinity:
+        requiredDuringSchedulingIgnoredDuringExecution:
+          nodeSelectorTerms:
+          - matchExpressions: [{key: topology.kubernetes.io/zone, operator: In, values: [zone-a, zone-b, zone-c]}]
+  maintenance: {paused: false, hibernated: false, fenced: []}
+  deletionPolicy: Delete
+`
+
+// TestEveryField brings a Database with every field to life: what is missing or wrong is named, each field does what it says, and
+// the Secrets that its user keeps are changed while clients write, with no restart.
+func TestEveryField(t *testing.T) {
+	t.Parallel()
+	namespace := shared.namespace(t)
+	priority := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: namespace}, Value: 1000}
+	if err := shared.Create(t.Context(), priority); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = shared.Delete(context.Background(), priority) })
+	out, err := shared.cluster.Kubectl(t.Context(), fmt.Sprintf(everyField, priority.Name), "--namespace="+namespace, "apply", "-f", "-")
+	if err != nil {
+		t.Fatalf("apply: %v\n%s", err, out)
+	}
+	d := &database{suite: shared, t: t, key: client.ObjectKey{Namespace: namespace, Name: "orders"}, host: "orders-rw." + namespace + ".svc"}
+	names := []string{d.host, "*.orders-members." + namespace + ".svc"}
+
+	d.lacks("Secret seller", "create it")
+	d.keep("rows", map[string]string{"rows.sql": "INSERT INTO items VALUES (1, 'anchor'), (2, 'rope');"})
+	d.keep("pull", map[string]string{"unused": "the registry lets everybody in"})
+	schema := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "schema"}, Data: map[string]string{"tables.sql": "CREATE TABLE items (id int PRIMARY KEY, name text NOT NULL);"}}
+	if err := d.Create(t.Context(), schema); err != nil {
+		t.Fatal(err)
+	}
+	d.keep("seller", map[string]string{"username": "somebody", "password": "first-Password"})
+	d.lacks(`"somebody"`, `"seller"`)
+	authority := newAuthority(t, "first")
+	d.keep("orders-tls", authority.issue(t, "orders.example.com"))
+	d.keep("seller", map[string]string{"username": "seller", "password": "first-Password"})
+	d.lacks("orders-tls", "not for "+d.host)
+	d.keep("orders-tls", authority.issue(t, names...))
+	d.awaitReady(readyLimit)
+	d.everyFieldHolds(priority.Name)
+	stockPsql(t, namespace, "orders-app")
+
+	w := d.ledger()
+	before := d.pods()
+	session := d.session()
+	d.newCertificate(newAuthority(t, "second").issue(t, names...))
+	d.newPassword("second-Password")
+	if err := session.Ping(t.Context()); err != nil {
+		t.Errorf("a session from before the new certificate and password: %v", err)
+	}
+	w.moves(10 * time.Second)
+	if after := d.pods(); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("pods were replaced or restarted: %v before, %v after", before, after)
+	}
+	leader, replicas := d.roles()
+	if out, err := d.plimsoll("switchover", "orders", replicas[0]); err != nil {
+		t.Fatalf("switchover from %s to %s: %v\n%s", leader, replicas[0], err, out)
+	}
+	d.awaitReady(time.Minute)
+	account, gap := w.settle(time.Time{})
+	if account.Hands() != 1 {
+		t.Errorf("the writer changed %d times in one switchover", account.Hands())
+	}
+	t.Logf("longest gap, with a switchover on volumes of their own for the log: %s", gap.Round(time.Millisecond))
+}
+
+// lacks waits for the word about what is missing or wrong.
+func (d *database) lacks(words ...string) {
+	d.t.Helper()
+	d.await(30*time.Second, fmt.Sprintf("stalled, and %q named", words), func(now *v1.Database) error {
+		return condition(now, v1.ConditionStalled, metav1.ConditionTrue, v1.ReasonSecretMissing, words...)
+	})
+}
+
+// keep writes a Secret as its user does.
+func (d *database) keep(name string, data map[string]string) {
+	d.t.Helper()
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: d.key.Namespace, Name: name}, StringData: data}
+	err := d.Create(d.t.Context(), s)
+	if client.IgnoreAlreadyExists(err) == nil && err != nil {
+		err = d.Update(d.t.Context(), s)
+	}
+	if err != nil {
+		d.t.Fatalf("write Secret %s: %v", name, err)
+	}
+}
+
+// everyFieldHolds looks at what the fields of everyField made, as a user can.
+func (d *database) everyFieldHolds(priority string) {
+	d.t.Helper()
+	now, err := d.get(d.t.Context())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	nodes := map[string]bool{}
+	for _, i := range now.Status.Instances {
+		nodes[i.Node] = true
+		d.logOnItsVolume(i.Name)
+	}
+	if len(nodes) != 3 {
+		d.t.Errorf("instances on nodes %v, want three", nodes)
+	}
+	d.shows("work_mem", "6MB")
+	pods := &corev1.PodList{}
+	if err := d.List(d.t.Context(), pods, client.InNamespace(d.key.Namespace), client.HasLabels{v1.LabelDatabase}); err != nil {
+		d.t.Fatal(err)
+	}
+	for _, p := range pods.Items {
+		if p.Spec.PriorityClassName != priority || len(p.Spec.ImagePullSecrets) != 1 || p.Spec.NodeSelector["kubernetes.io/os"] != "linux" {
+			d.t.Errorf("pod %s: priority %q, pull Secrets %v, node selector %v", p.Name, p.Spec.PriorityClassName, p.Spec.ImagePullSecrets, p.Spec.NodeSelector)
+		}
+	}
+	session := d.session()
+	var database, owner, items, rule string
+	err = session.QueryRow(d.t.Context(), `SELECT current_database(), (SELECT tableowner FROM pg_tables WHERE tablename = 'items'),
+		(SELECT string_agg(name, ' ' ORDER BY id) FROM items), session_user`).Scan(&database, &owner, &items, &rule)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if got := strings.Join([]string{database, owner, items, rule}, ", "); got != "shop, seller, anchor rope, seller" {
+		d.t.Errorf("database, owner of the table, rows and user are %s", got)
+	}
+	out, err := d.plimsoll("psql", "orders", "--", "-Atc", "select count(*) from pg_hba_file_rules where auth_method = 'reject' and address = '192.0.2.0'")
+	if err != nil || strings.TrimSpace(out) != "1" {
+		d.t.Errorf("the line of pg_hba.conf is there %q times (%v)", out, err)
+	}
+}
+
+// logOnItsVolume checks that pg_wal leads to a file system other than the data's, and that the log is there.
+func (d *database) logOnItsVolume(instance string) {
+	d.t.Helper()
+	out, err := d.plimsoll("psql", d.key.Name, "--instance="+instance, "--", "-Atc", "show data_directory")
+	data := strings.TrimSpace(out)
+	if err != nil || !path.IsAbs(data) {
+		d.t.Fatalf("data directory of %s: %q (%v)", instance, out, err)
+	}
+	const script = `cd "$1" && test "$(stat -c %d pg_wal/.)" != "$(stat -c %d .)" && ls pg_wal/ | grep -c '^[0-9A-F]\{24\}$'`
+	out, err = d.cluster.Kubectl(d.t.Context(), "", "--namespace="+d.key.Namespace, "exec", instance, "--container=database", "--", "sh", "-c", script, "sh", data)
+	if err != nil {
+		d.t.Errorf("the log of %s is not on a volume of its own: %v\n%s", instance, err, out)
+	}
+}
+
+// newCertificate gives the servers another certificate, of another authority, and waits until each shows it.
+func (d *database) newCertificate(data map[string]string) {
+	d.t.Helper()
+	block, _ := pem.Decode([]byte(data["tls.crt"]))
+	want, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.keep("orders-tls", data)
+	took := eventually(d.t.Context(), d.t, 150*time.Second, "every server shows the new certificate, and ca.crt its authority", func() error {
+		for name := range d.pods() {
+			leaf, err := d.leaf(name) // verified against ca.crt in the handshake
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			if !leaf.Equal(want) {
+				return fmt.Errorf("%s shows another certificate", name)
+			}
+		}
+		return nil
+	})
+	d.t.Logf("new server certificate shown after %s", took.Round(time.Second))
+}
+
+// newPassword changes the password in the user's own Secret: who reads the connection Secret again gets in.
+func (d *database) newPassword(password string) {
+	d.t.Helper()
+	old, err := d.writable(d.t.Context())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	next := old.Copy()
+	next.Password = password
+	d.keep("seller", map[string]string{"username": "seller", "password": password})
+	took := eventually(d.t.Context(), d.t, 30*time.Second, "the new password works", func() error { return ping(d.t.Context(), next) })
+	d.t.Logf("new password works after %s", took.Round(time.Millisecond))
+	eventually(d.t.Context(), d.t, 10*time.Second, "the old password is refused, and the connection Secret holds the new one", func() error {
+		if ping(d.t.Context(), old) == nil {
+			return fmt.Errorf("the old one still works")
+		}
+		s, err := d.secret(d.t.Context())
+		if err != nil {
+			return err
+		}
+		if string(s.Data["password"]) != password {
+			return fmt.Errorf("the connection Secret holds another")
+		}
+		return nil
+	})
+}
+
+// authority of a user's own.
+type authority struct {
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+	pem         string
+}
+
+func newAuthority(t *testing.T, name string) authority {
+	t.Helper()
+	template := &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	a := authority{}
+	a.certificate, a.key, a.pem = sign(t, template, nil, nil)
+	return a
+}
+
+// issue returns the data of a Secret with a server certificate for names.
+func (a authority) issue(t *testing.T, names ...string) map[string]string {
+	t.Helper()
+	template := &x509.Certificate{Subject: pkix.Name{CommonName: names[0]}, DNSNames: names, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	_, key, leaf := sign(t, template, a.certificate, a.key)
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]string{"tls.crt": leaf, "ca.crt": a.pem, "tls.key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))}
+}
+
+// sign makes a certificate with a key of its own; without a parent it signs itself.
+func sign(t *testing.T, template, parent *x509.Certificate, by *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey, string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if parent == nil {
+		parent, by = template, key
+	}
+	template.SerialNumber = big.NewInt(time.Now().UnixNano())
+	template.NotBefore, template.NotAfter = time.Now().Add(-time.Minute), time.Now().Add(24*time.Hour)
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made, key, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
