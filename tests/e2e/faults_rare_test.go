@@ -335,9 +335,16 @@ func busy(ctx context.Context, s *scene) error {
 	return nil
 }
 
-// changeEvents hurt a Database in the middle of a change.
+// changeEvents hurt a Database in the middle of a change, or in a part of it.
 func changeEvents() []event {
 	return []event{
+		{
+			Event:  faults.Event{Name: "backend-kill", Target: 2, Note: "one session's process of the primary is killed, as the kernel does when memory is short"},
+			before: loaded,
+			hurt: func(ctx context.Context, s *scene) error {
+				return s.cluster.KillProcess(ctx, s.key.Namespace, s.leader.Name, "background writer", syscall.SIGKILL)
+			},
+		},
 		{
 			Event: faults.Event{Name: "wal-volume-full", Note: "the volume of the primary's log is full until it grows"},
 			calm:  true, spec: ownLogVolume, recovery: 5 * time.Minute,
