@@ -39,6 +39,23 @@ func rareEvents() []event {
 			all = append(all, withoutManager(e))
 		}
 	}
+	for _, k := range []struct {
+		kind  string
+		loses bool
+		spec  func(*v1.Database)
+	}{
+		{"five", false, func(d *v1.Database) { d.Spec.Replicas = ptr.To[int32](5) }},
+		{"preferred", true, func(d *v1.Database) { d.Spec.Replication.Synchronous = v1.SynchronousPreferred }},
+		{"none", true, func(d *v1.Database) { d.Spec.Replication.Synchronous = v1.SynchronousNone }},
+	} {
+		for _, e := range mainEvents() {
+			if e.main {
+				e.Note = k.kind + ": " + e.Note
+				e.Name, e.main, e.kind, e.spec, e.loses = k.kind+"-"+e.Name, false, k.kind, k.spec, k.loses
+				all = append(all, e)
+			}
+		}
+	}
 	return all
 }
 
@@ -347,7 +364,7 @@ func changeEvents() []event {
 		},
 		{
 			Event: faults.Event{Name: "wal-volume-full", Note: "the volume of the primary's log is full until it grows"},
-			calm:  true, spec: ownLogVolume, recovery: 5 * time.Minute,
+			calm:  true, spec: ownLogVolume, kind: "log-volume", recovery: 5 * time.Minute,
 			hurt: fillLog, mend: growLog,
 		},
 		{

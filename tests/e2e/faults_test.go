@@ -10,7 +10,10 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 	"github.com/plimsoll-dev/plimsoll-operator/tests/faults"
@@ -21,8 +24,11 @@ type event struct {
 	faults.Event
 	// main events run once in every `make test`; the others only in `make bench-ha`.
 	main bool
-	// spec changes the Database that it needs; nil for the one that all share.
+	// spec changes the Database that it needs, and kind names what it becomes: events of one kind share one.
 	spec func(*v1.Database)
+	kind string
+	// loses says that the Database was asked not to wait for replicas: how much is lost is counted, and no failure.
+	loses bool
 	// before prepares what is no part of the fault; the clock does not run yet.
 	before func(context.Context, *scene) error
 	// amid changes the Database while everybody writes; the clock does not run yet either.
@@ -104,13 +110,14 @@ func choose(all []event, names string, everything bool) ([]event, error) {
 	return chosen, nil
 }
 
-// arena is the Database that events share, made anew after one that left it hurt.
+// arena is the Database that events of one kind share, made anew after one that left it hurt.
 type arena struct {
 	t    *testing.T
 	book faults.Book
 	keep bool
 	made int
 	d    *database
+	kind string
 }
 
 // repeat an event until it has had its runs, those of earlier calls among them.
@@ -131,16 +138,13 @@ func (a *arena) repeat(t *testing.T, e event, runs int) {
 // database that the event hurts.
 func (a *arena) database(t *testing.T, e event) *database {
 	t.Helper()
-	if e.spec == nil && a.d != nil {
+	if a.d != nil && a.kind == e.kind {
 		a.d.t = t
 		return a.d
 	}
-	owner := a.t
-	if e.spec != nil {
-		owner = t
-	}
+	a.forget(t)
 	a.made++
-	spec := orders(shared.named(owner, fmt.Sprintf("e2e-faults-%d", a.made)), 3)
+	spec := orders(shared.named(a.t, fmt.Sprintf("e2e-faults-%d", a.made)), 3)
 	if a.keep {
 		// Room for a gigabyte of log since the last checkpoint.
 		spec.Spec.Storage.Size = resource.MustParse("6Gi")
@@ -151,10 +155,21 @@ func (a *arena) database(t *testing.T, e event) *database {
 	}
 	d := shared.create(t, spec)
 	d.awaitReady(readyLimit)
-	if e.spec == nil {
-		a.d = d
-	}
+	a.d, a.kind = d, e.kind
 	return d
+}
+
+// forget the Database, so that two never run side by side.
+func (a *arena) forget(t *testing.T) {
+	t.Helper()
+	if a.d == nil {
+		return
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a.d.key.Namespace}}
+	a.d = nil
+	if err := shared.Delete(t.Context(), ns); client.IgnoreNotFound(err) != nil {
+		t.Errorf("delete namespace %s: %v", ns.Name, err)
+	}
 }
 
 // play one run of an event and keep what it showed.
@@ -168,9 +183,7 @@ func (a *arena) play(t *testing.T, e event, number int) {
 	defer func() {
 		if len(run.Problems) > 0 || t.Failed() {
 			shared.tell(context.WithoutCancel(t.Context()), t, d.key.Namespace)
-			if d == a.d {
-				a.d = nil // the next event gets a new one
-			}
+			a.forget(t) // the next event gets a new one
 		}
 		if a.keep {
 			if err := a.book.Keep(run); err != nil {
@@ -276,7 +289,7 @@ func (e event) account(ctx context.Context, t *testing.T, s *scene, run *faults.
 		run.Problems = append(run.Problems, err.Error())
 		return
 	}
-	lost, problems := s.w.verify(ctx, seen.all)
+	lost, problems := s.w.verify(ctx, seen.all, e.loses)
 	gaps := seen.apps
 	if e.anybody {
 		gaps = seen.all
