@@ -145,7 +145,7 @@ func (k *keeper) look() seen {
 	}
 	k.server.Barrier = k.barrier
 	k.server.Frozen = k.proc != nil && k.frozen == k.proc.PID()
-	k.server.Full = k.server.Full && k.full()
+	k.server.Full = k.server.Full && k.lacks(enoughRoom)
 	return seen{
 		Now: now, Decision: d, Aim: k.aim, HasAim: k.hasAim, Memory: k.memory, Secrets: k.secrets, Server: k.server,
 		Unfit: k.unfit, Connected: k.active, StopBudget: k.budget.get(), StopFast: k.cfg.StopFast, StopLong: k.cfg.StopLong,

@@ -103,18 +103,20 @@ func computed(pid int) (uint64, bool) {
 }
 
 const (
-	// leastRoom is below what a server needs to write its log on: PostgreSQL makes files of 16 MiB.
-	leastRoom = 32 << 20
+	// leastRoom is what a server needs at least to write its log on: PostgreSQL makes files of 16 MiB. enoughRoom is what one that had
+	// none is started again with.
+	leastRoom  = 17 << 20
+	enoughRoom = 32 << 20
 	// volumeFull is the reason of a server that has no room.
 	volumeFull = "VolumeFull"
 	// volumeHangs is the reason of a member whose volume takes no writes.
 	volumeHangs = "VolumeHangs"
 )
 
-// full says that the volume of the log has no room for a server.
-func (k *keeper) full() bool {
+// lacks says that the volume of the log has less room than that.
+func (k *keeper) lacks(bytes uint64) bool {
 	left, known := room(k.cfg.logVolume())
-	return known && left < leastRoom
+	return known && left < bytes
 }
 
 // logVolume is where the log lies.

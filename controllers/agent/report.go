@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"reflect"
 	"sync"
 	"time"
@@ -27,6 +28,7 @@ type reporter struct {
 	sample   sample
 	handOver *engine.HandOver
 	ailing   string            // why the member cannot do its work
+	step     lease.Time        // when the server last kept up with its leader, or had none to keep up with
 	aborted  map[string]string // switchover that was called off, and why; of the newest few
 	current  engine.Report
 	at       time.Time
@@ -55,8 +57,15 @@ func (r *reporter) look(s sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sample = s
+	if d := s.Word.Decision; d.Role != lease.RoleReplica || d.Upstream == "" || s.Report.LagBytes >= 0 || r.step == 0 {
+		r.step = r.clock.Now()
+	}
 	r.compose()
 }
+
+// behindFor is how long a replica may receive nothing from a leader that there is before it is not ready any more: what it says to readers
+// grows old. One whose leader is gone goes on serving them.
+const behindFor = 15 * time.Second
 
 // ail says why the member cannot do its work; empty once it can.
 func (r *reporter) ail(why string) {
@@ -153,6 +162,12 @@ func (r *reporter) build() engine.Report {
 	if r.ailing != "" {
 		out.Ready, out.Converged, out.Reason, out.Problem = false, false, volumeHangs, r.ailing
 		return out
+	}
+	if still := r.clock.Now().Sub(r.step); out.Ready && out.Role == engine.Replica && still >= behindFor {
+		out.Ready = false
+		if out.Reason == "" {
+			out.Reason, out.Problem = "NotFollowing", fmt.Sprintf("it has received nothing from %s for more than %s", d.Upstream, behindFor)
+		}
 	}
 	switch {
 	case w.Trouble.Reason == noPrimary && alone(d, r.cfg.Instance):

@@ -71,7 +71,7 @@ func (k *keeper) fell() {
 			text += ": " + said
 		}
 		k.trouble, k.stumbled = trouble{"ServerFailed", text}, ""
-		if k.full() {
+		if k.lacks(leastRoom) {
 			// It is back at once, as soon as there is room: that is what the leadership waits for.
 			k.server.Full, k.server.Restarting = true, true
 			k.trouble = trouble{volumeFull, k.cfg.fullWords()}
