@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+	"github.com/plimsoll-dev/plimsoll-operator/tests/cluster"
 	"github.com/plimsoll-dev/plimsoll-operator/tests/faults"
 )
 
@@ -189,20 +191,8 @@ func controlEvents() []event {
 		},
 		{
 			Event: faults.Event{Name: "api-server-stopped-failover", Note: "the postmaster is killed while the API server is away for 15 s: the failover waits for it"},
-			hold:  watched, patience: time.Minute,
-			hurt: func(ctx context.Context, s *scene) error {
-				// The pod's name is turned into a place by the API, so it is killed in the same moment that the API goes.
-				if err := killPostmaster(ctx, s); err != nil {
-					return err
-				}
-				if err := s.cluster.StopAPIServer(ctx); err != nil {
-					return err
-				}
-				time.AfterFunc(watched, func() { _ = s.cluster.StartAPIServer(context.WithoutCancel(ctx)) })
-				return nil
-			},
-			mend:   func(ctx context.Context, s *scene) error { return s.cluster.StartAPIServer(ctx) },
-			either: true,
+			hold:  watched, patience: time.Minute, either: true, hurt: killWithoutAPI,
+			mend: func(ctx context.Context, s *scene) error { return s.cluster.StartAPIServer(ctx) },
 		},
 		{
 			Event: faults.Event{Name: "leader-manager-killed", Target: 5, Measured: true, Note: "the acting manager's process is killed: until a change of a spec is taken up"},
@@ -241,6 +231,26 @@ func controlEvents() []event {
 			either: true, patience: time.Minute, hurt: drainEach,
 		},
 	}
+}
+
+// killWithoutAPI finds the postmaster first: its pod's place is the API server's knowledge.
+func killWithoutAPI(ctx context.Context, s *scene) error {
+	processes, err := s.cluster.Processes(ctx, s.key.Namespace, s.leader.Name)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(processes, func(p cluster.Process) bool { return strings.Contains(p.Command, "bin/postgres") })
+	if i < 0 {
+		return fmt.Errorf("%s runs no server", s.leader.Name)
+	}
+	if err := s.cluster.StopAPIServer(ctx); err != nil {
+		return err
+	}
+	s.hurtAt = time.Now()
+	if err := syscall.Kill(processes[i].PID, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("kill the server of %s: %w", s.leader.Name, err)
+	}
+	return nil
 }
 
 func allNodes(s *scene) []string {

@@ -263,6 +263,7 @@ func (e event) begin(ctx context.Context, t *testing.T, d *database) *scene {
 	}
 	// A while of undisturbed writes.
 	s.term = s.w.flows(ctx, t, 15*time.Second, time.Now().Add(500*time.Millisecond), 0, false).Term
+	s.hurtAt = time.Now()
 	now, err := d.get(ctx)
 	if err != nil {
 		t.Fatal(err)

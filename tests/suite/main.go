@@ -28,10 +28,12 @@ func main() {
 	tests := flag.String("run", "", "regular expression of the tests to run in these steps")
 	runs := flag.Int("runs", 20, "how many runs of each benchmark")
 	events := flag.String("events", "", "the events of the fault matrix, comma-separated; empty for all")
+	minutes := flag.Int("minutes", 30, "how long random faults go on")
+	seed := flag.String("seed", "", "the seed of random faults; empty for a new one")
 	keep := flag.Bool("keep", false, "use a cluster that is up already, and leave it up")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	ok, err := run(ctx, *only, workspace{tests: *tests, runs: *runs, events: *events, keep: *keep})
+	ok, err := run(ctx, *only, workspace{tests: *tests, runs: *runs, events: *events, minutes: *minutes, seed: *seed, keep: *keep})
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "suite:", err)
@@ -43,7 +45,7 @@ func main() {
 
 func run(ctx context.Context, only string, asked workspace) (bool, error) {
 	most := limit
-	if only == faultMatrix {
+	if only == faultMatrix || only == randomFaults {
 		most = longLimit
 	}
 	ctx, cancel := context.WithTimeout(ctx, most)
@@ -88,7 +90,9 @@ type workspace struct {
 	root, logs, tmp string
 	tests           string // regular expression; empty for all
 	runs            int    // of each benchmark
-	events          string
+	events          string // of the fault matrix
+	minutes         int    // of random faults
+	seed            string
 	keep            bool
 	startedCluster  bool
 }

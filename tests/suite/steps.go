@@ -51,6 +51,9 @@ func all(w *workspace) []step {
 		{name: "e2e", limit: endToEndLimit + 2*minute, needs: []string{"operator"}, results: true, do: w.endToEnd(endToEndLimit, nil, "-test.skip=^TestBench", "-test.run="+w.tests)},
 		{name: "bench", limit: endToEndLimit + 2*minute, needs: []string{"operator"}, after: []string{"e2e"}, results: true, do: w.endToEnd(endToEndLimit, []string{"PLIMSOLL_BENCH_RUNS=" + strconv.Itoa(w.runs)}, "-test.run=^TestBench"+w.tests)},
 		{name: faultMatrix, limit: longLimit, needs: []string{"operator"}, after: []string{"bench"}, results: true, do: w.faults},
+		{name: randomFaults, limit: longLimit, needs: []string{"operator"}, after: []string{faultMatrix}, results: true, do: w.endToEnd(longLimit, []string{
+			"PLIMSOLL_FAULT_MINUTES=" + strconv.Itoa(w.minutes), "PLIMSOLL_FAULT_SEED=" + w.seed,
+		}, "-test.run=^TestRandomFaults$")},
 	}
 }
 
@@ -213,8 +216,11 @@ func (w *workspace) endToEnd(limit time.Duration, env []string, flags ...string)
 	}
 }
 
-// faultMatrix is the step that runs the whole fault matrix many times.
-const faultMatrix = "bench-ha"
+// Steps that only a name asks for: the whole fault matrix many times, and random faults for a while.
+const (
+	faultMatrix  = "bench-ha"
+	randomFaults = "bench-random"
+)
 
 // faults runs the matrix until every event has had its runs, those of earlier calls on the same commit among them.
 func (w *workspace) faults(ctx context.Context, log io.Writer) error {
@@ -261,5 +267,5 @@ func (w *workspace) book(ctx context.Context) (string, error) {
 
 // standard leaves out what only a name asks for.
 func standard(steps []step) []step {
-	return slices.DeleteFunc(steps, func(s step) bool { return s.name == "bench" || s.name == faultMatrix })
+	return slices.DeleteFunc(steps, func(s step) bool { return slices.Contains([]string{"bench", faultMatrix, randomFaults}, s.name) })
 }
