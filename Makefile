@@ -53,7 +53,7 @@ test: ## Run every check and test, on this machine, as CI does.
 	$(call run,suite)
 
 ##@ Development
-.PHONY: manifests generate docs fmt vet lint lint-fix lint-config test-unit test-e2e verify bench bench-report
+.PHONY: manifests generate docs fmt vet lint lint-fix lint-config test-unit test-e2e verify bench bench-ha bench-random bench-report
 manifests: $(CONTROLLER_GEN) ## Generate CRDs and webhook configuration.
 	$(CONTROLLER_GEN) crd paths=./api/... output:crd:artifacts:config=config/crd/bases
 	$(if $(wildcard controllers/admission),$(CONTROLLER_GEN) webhook paths=./controllers/admission/... output:webhook:artifacts:config=config/webhook)
@@ -92,6 +92,12 @@ verify: manifests generate docs ## Regenerate everything and expect no change.
 
 bench: ## Measure on the local cluster (RUNS=20); writes docs/benchmarks/*.json.
 	$(call run,suite) --only bench --run "$(RUN)" --runs "$(or $(RUNS),20)"
+
+bench-ha: ## Run the whole fault matrix (RUNS=20 EVENTS=a,b), go on where it was interrupted, print a report, write docs/benchmarks/postgres.json.
+	$(call run,suite) --only bench-ha --runs "$(or $(RUNS),20)" --events "$(EVENTS)"
+
+bench-random: ## Hurt a Database at random (MINUTES=30 SEED=) and look for losses, second writers and leaks.
+	$(call run,suite) --only bench-random --minutes "$(or $(MINUTES),30)" --seed "$(SEED)"
 
 bench-report: ## Draw docs/benchmarks.md from docs/benchmarks/*.json.
 	@go run ./tests/bench/report

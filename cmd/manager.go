@@ -172,15 +172,28 @@ func newLock(config *rest.Config, o options) (resourcelock.Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a client for the leader election: %w", err)
 	}
-	host, err := os.Hostname()
+	identity, err := identityOf(os.Getenv)
 	if err != nil {
-		return nil, fmt.Errorf("find the name of this host for the leader election: %w", err)
+		return nil, err
 	}
 	return &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: o.operatorNamespace, Name: o.electionID},
 		Client:     clients.CoordinationV1(),
-		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + uuid.NewString()},
+		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 	}, nil
+}
+
+// identityOf this replica in the election. A pod's name is one, and stays when the container of a process that was killed starts again:
+// it goes on as who it was, and nobody waits until its lease has run out. Outside of a pod two processes may share a host.
+func identityOf(getenv func(string) string) (string, error) {
+	if pod := getenv("POD_NAME"); pod != "" {
+		return pod, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("find the name of this host for the leader election: %w", err)
+	}
+	return host + "_" + uuid.NewString(), nil
 }
 
 // look asks whether the platform has OpenShift's security constraints. It waits for the kind Database, which is often installed in

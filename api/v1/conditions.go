@@ -55,6 +55,10 @@ const (
 	ReasonUnschedulable = "Unschedulable"
 	// ReasonServerFailed : a server does not start; `kubectl plimsoll logs` shows why.
 	ReasonServerFailed = "ServerFailed"
+	// ReasonVolumeFull : a volume is full; raise the size that the message names. Nobody else takes over for it.
+	ReasonVolumeFull = "VolumeFull"
+	// ReasonVolumeHangs : a volume takes no writes; look at its storage. Another instance leads meanwhile, where one can.
+	ReasonVolumeHangs = "VolumeHangs"
 	// ReasonMajority : enough members hold each acknowledged write.
 	ReasonMajority = "Majority"
 	// ReasonNoMajority : too few members are in step; writes wait (required) or are held by fewer members (preferred).

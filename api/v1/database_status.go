@@ -186,4 +186,25 @@ type HandOver struct {
 	// DurationMillis from the loss of the old leader (or the request) to the new one's first write.
 	// +optional
 	DurationMillis int64 `json:"durationMillis,omitempty"`
+
+	// Why the old leader ended, in the words of whoever noticed; empty for the first.
+	// +optional
+	Why string `json:"why,omitempty"`
+
+	// Steps of the change, in the order of time.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=8
+	Steps []HandOverStep `json:"steps,omitempty"`
+}
+
+// HandOverStep is a moment of a change of the leader.
+type HandOverStep struct {
+	// Name in a word: seen (the last word of the old leader), released (it said that it had ended, or its time ran out), elected,
+	// promoted, or routed (clients are sent to the new one).
+	Name string `json:"name"`
+
+	// AfterMillis is how long after the first step it was.
+	AfterMillis int64 `json:"afterMillis"`
 }

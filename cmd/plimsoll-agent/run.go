@@ -127,6 +127,7 @@ func postgresEngine(d *driver.Driver) agent.Engine {
 	return agent.Engine{
 		Driver:     d,
 		Checkpoint: d.Checkpoint,
+		Greet:      d.Greet,
 		Discards: func(ctx context.Context, r engine.Role) (bool, error) {
 			s, err := d.Plan(ctx, r)
 			return s.Discards(), err

@@ -36,7 +36,7 @@ func (d *database) logVolumes(t *testing.T, _ *writer) {
 			t.Errorf("%s reports no log volume", m.name)
 		}
 		d.until(m.name+" keeps one log", 10*time.Second, func() error {
-			if dirs := must(filepath.Glob(filepath.Join(m.pod.WAL, "*")))(t); len(dirs) != 1 || dirs[0] != at {
+			if dirs := must(filepath.Glob(filepath.Join(m.pod.WAL, "pg_wal*")))(t); len(dirs) != 1 || dirs[0] != at {
 				return fmt.Errorf("on the volume are %q, in use is %s", dirs, at)
 			}
 			return nil

@@ -36,6 +36,8 @@ type Agent struct {
 	clock    lease.Clock
 	keeper   *keeper
 	sampler  *sampler
+	vitals   *vitals
+	ailment  string // what the vital signs say of the volumes; theirs alone
 	reporter *reporter
 	peers    *peers
 	client   *client.Client
@@ -87,6 +89,7 @@ func New(p Parts) (*Agent, error) {
 		facts: a.runner.Report, report: a.reporter.look, wake: make(chan struct{}, 1),
 	}
 	a.keeper.changed = a.sampler.changed
+	a.vitals = a.signs(p.Engine)
 	return a, a.recall()
 }
 

@@ -15,6 +15,9 @@ func decide(s seen) step {
 	if s.Server.Life == fallen {
 		return step{Do: hardStop, Why: "clear what the ended server left"}
 	}
+	if s.Server.Life == up && s.Server.Frozen {
+		return step{Do: hardStop, Why: "answers nobody"}
+	}
 	switch s.Decision.Role {
 	case lease.RoleStop:
 		return stopping(s)
@@ -83,6 +86,8 @@ func following(s seen) step {
 		return step{Do: rest, Why: "waits for an aim that holds the address of " + s.Decision.Upstream}
 	case s.Decision.Serial <= s.Server.Barrier:
 		return step{Do: rest, Why: "was stopped from outside; waits for the next decision"}
+	case s.Server.Full:
+		return awaitRoom(s)
 	case fits(s.Server.Prepared, r):
 		return step{Do: start, Role: r}
 	case s.Now < s.Server.RetryAt:
@@ -110,6 +115,8 @@ func leading(s seen) step {
 		return step{Do: rest, Why: "its server died while it handed over"} // a new one would let sessions write
 	case s.Decision.Serial <= s.Server.Barrier:
 		return step{Do: rest, Why: "was stopped from outside; waits for the next decision"}
+	case s.Server.Full:
+		return awaitRoom(s)
 	case s.Server.FellAt != 0 && s.Now < s.Server.FellAt.Add(fallPause):
 		return step{Do: rest, Until: s.Server.FellAt.Add(fallPause), Why: "its server died"}
 	case fits(s.Server.Prepared, r):
@@ -118,6 +125,11 @@ func leading(s seen) step {
 		return step{Do: rest, Until: s.Server.RetryAt, Why: "waits before it tries again"}
 	}
 	return step{Do: prepare, Role: r}
+}
+
+// awaitRoom waits for room on the volume: a server that is started without would only end again.
+func awaitRoom(s seen) step {
+	return step{Do: rest, Until: s.Now.Add(time.Second), Why: "waits for room on its volume"}
 }
 
 func leadingUp(s seen, r engine.Role) step {

@@ -22,6 +22,8 @@ type Engine struct {
 	Explain func(err error) (reason, text string, ok bool)
 	// Starting says of a driver's error that a server, this or the one that it follows, is on its way up: a state and no problem.
 	Starting func(err error) bool
+	// Greet is answered by a server that takes new sessions, or will: it fails at once where there is none, and waits for one that hangs.
+	Greet func(ctx context.Context) error
 	// Pump reads the server's output to its end and emits its records.
 	Pump func(ctx context.Context, from io.Reader, emit func(Entry)) error
 	// Credential runs the server as another user: for tests, which run as root.

@@ -26,6 +26,10 @@ type sampler struct {
 
 	hasData atomic.Bool
 
+	telling sync.Mutex
+	ailing  string // why the member cannot do its work
+	told    lease.Facts
+
 	mu      sync.Mutex // one sample at a time
 	primary int        // PID of the server process that was once seen as primary: it stays one until it ends
 	last    sample
@@ -88,9 +92,28 @@ func (s *sampler) nudge() {
 func (s *sampler) changed() {
 	w := s.keeper.told()
 	if w.Server.Life == down && w.Settled && w.Decision.Role == lease.RoleStop {
-		s.facts(lease.Facts{Obeys: w.Obeys, Server: lease.ServerStopped, HasData: s.hasData.Load(), StopBudget: s.keeper.budget.get()})
+		s.tell(lease.Facts{Obeys: w.Obeys, Server: lease.ServerStopped, HasData: s.hasData.Load(), StopBudget: s.keeper.budget.get()})
 	}
 	s.nudge()
+}
+
+// tell the leadership, with what the vital signs say at this moment.
+func (s *sampler) tell(f lease.Facts) {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	f.Ailing = s.ailing
+	s.told = f
+	s.facts(f)
+}
+
+// ail says why the member cannot do its work; empty once it can. The leadership hears of it at once and from here: a look at the server
+// may hang on the same volume.
+func (s *sampler) ail(why string) {
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	s.ailing = why
+	s.told.Ailing = why
+	s.facts(s.told) // older facts do no harm: they claim to obey an older decision
 }
 
 // now takes a sample.
@@ -116,7 +139,7 @@ func (s *sampler) now(ctx context.Context) {
 	}
 	s.last = sample{At: time.Now(), Word: after, Report: r, Err: err}
 	s.keeper.observe(err == nil && s.engine.unfit(r), connected(r, err), s.certs.hash())
-	s.facts(s.factsOf(before, after, r, err))
+	s.tell(s.factsOf(before, after, r, err))
 	s.report(s.last)
 }
 
@@ -137,7 +160,7 @@ func (s *sampler) factsOf(before, after word, r engine.Report, err error) lease.
 		Quiesced:  before.Server.Quiesced && after.Server.Quiesced && after.Server.Life == up,
 	}
 	f.BackAtOnce = after.Server.Life != up && after.Server.Restarting
-	f.Discard = discards(after)
+	f.Discard, f.Full = discards(after), after.Server.Life != up && after.Server.Full
 	if err == nil && r.Position.Timeline != 0 {
 		f.Position = lease.Position{Known: true, Rank: r.Position.Timeline, At: r.Position.Bytes, Text: r.Position.Text}
 	}

@@ -45,6 +45,7 @@ type keeper struct {
 	unfit    bool
 	active   int
 	secrets  string
+	frozen   int // PID of a server that answers nobody; zero for none
 
 	// Of the loop's goroutine alone.
 	server   server
@@ -143,6 +144,8 @@ func (k *keeper) look() seen {
 		k.falls = 0
 	}
 	k.server.Barrier = k.barrier
+	k.server.Frozen = k.proc != nil && k.frozen == k.proc.PID()
+	k.server.Full = k.server.Full && k.lacks(enoughRoom)
 	return seen{
 		Now: now, Decision: d, Aim: k.aim, HasAim: k.hasAim, Memory: k.memory, Secrets: k.secrets, Server: k.server,
 		Unfit: k.unfit, Connected: k.active, StopBudget: k.budget.get(), StopFast: k.cfg.StopFast, StopLong: k.cfg.StopLong,
@@ -165,7 +168,7 @@ func (k *keeper) tell(s seen, next step) {
 		w.Obeys = s.Decision.Serial
 	}
 	differs := w.Obeys != k.word.Obeys || w.Settled != k.word.Settled || w.Server.Life != k.word.Server.Life ||
-		w.Server.Kind != k.word.Server.Kind || w.Trouble != k.word.Trouble || w.Waits != k.word.Waits || w.Busy != k.word.Busy
+		w.Server.Kind != k.word.Server.Kind || w.Server.Full != k.word.Server.Full || w.Trouble != k.word.Trouble || w.Waits != k.word.Waits || w.Busy != k.word.Busy
 	k.word = w
 	k.mu.Unlock()
 	if differs {

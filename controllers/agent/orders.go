@@ -38,6 +38,14 @@ func (k *keeper) observe(unfit bool, active int, secrets string) {
 	}
 }
 
+// freeze says that the server process answers nobody.
+func (k *keeper) freeze(pid int) {
+	k.mu.Lock()
+	k.frozen = pid
+	k.mu.Unlock()
+	k.nudge()
+}
+
 func (k *keeper) nudge() {
 	select {
 	case k.wake <- struct{}{}:

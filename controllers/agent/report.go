@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"reflect"
 	"sync"
 	"time"
@@ -26,6 +27,8 @@ type reporter struct {
 	until    lease.Time // when the aim's switchover expires
 	sample   sample
 	handOver *engine.HandOver
+	ailing   string            // why the member cannot do its work
+	step     lease.Time        // when the server last kept up with its leader, or had none to keep up with
 	aborted  map[string]string // switchover that was called off, and why; of the newest few
 	current  engine.Report
 	at       time.Time
@@ -54,6 +57,21 @@ func (r *reporter) look(s sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sample = s
+	if d := s.Word.Decision; d.Role != lease.RoleReplica || d.Upstream == "" || s.Report.LagBytes >= 0 || r.step == 0 {
+		r.step = r.clock.Now()
+	}
+	r.compose()
+}
+
+// behindFor is how long a replica may receive nothing from a leader that there is before it is not ready any more: what it says to readers
+// grows old. One whose leader is gone goes on serving them.
+const behindFor = 15 * time.Second
+
+// ail says why the member cannot do its work; empty once it can.
+func (r *reporter) ail(why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ailing = why
 	r.compose()
 }
 
@@ -68,7 +86,7 @@ func (r *reporter) event(e lease.Event) {
 	switch e.Kind {
 	case lease.EventElected, lease.EventPromoted, lease.EventRouted:
 		r.handOver = &engine.HandOver{
-			Epoch: int64(e.Epoch), Cause: e.Cause, From: r.handOverFrom(e),
+			Epoch: int64(e.Epoch), Cause: e.Cause, Why: e.Line.Why, From: r.handOverFrom(e),
 			Seen: wall(e.Line.Seen, now, at), Released: wall(max(e.Line.Released, e.Line.Expired), now, at), Elected: wall(e.Line.Elected, now, at),
 			Promoted: wall(e.Line.Promoted, now, at), Routed: wall(e.Line.Routed, now, at),
 		}
@@ -127,7 +145,10 @@ func (r *reporter) build() engine.Report {
 	if w.Server.Life == up {
 		out.SecretsHash = w.Server.Uses // what is mounted but not taken yet must not be withdrawn
 	}
-	out.Data, out.WAL = volume(r.cfg.DataDir), volume(r.cfg.WALDir)
+	out.Data, out.WAL = r.current.Data, r.current.WAL
+	if r.ailing == "" { // of one that hangs nothing is asked
+		out.Data, out.WAL = volume(r.cfg.DataDir), volume(r.cfg.WALDir)
+	}
 	out.HandOver = r.handOver
 	out.Requests = r.answers()
 	out.Converged = w.Settled && r.hasAim && w.Server.Life == wantedLife(d) && w.Trouble == (trouble{})
@@ -137,6 +158,16 @@ func (r *reporter) build() engine.Report {
 	out.Role, out.State = roleTold(w, out), stateTold(w, r.aim, out.State)
 	if d.Role == lease.RolePrimary && out.Role != engine.Primary || d.Role == lease.RoleStop || w.Server.Quiesced {
 		out.Ready = false
+	}
+	if r.ailing != "" {
+		out.Ready, out.Converged, out.Reason, out.Problem = false, false, volumeHangs, r.ailing
+		return out
+	}
+	if still := r.clock.Now().Sub(r.step); out.Ready && out.Role == engine.Replica && still >= behindFor {
+		out.Ready = false
+		if out.Reason == "" {
+			out.Reason, out.Problem = "NotFollowing", fmt.Sprintf("it has received nothing from %s for more than %s", d.Upstream, behindFor)
+		}
 	}
 	switch {
 	case w.Trouble.Reason == noPrimary && alone(d, r.cfg.Instance):
@@ -148,9 +179,16 @@ func (r *reporter) build() engine.Report {
 		out.Reason, out.Problem = "NotAnswering", "the server does not answer: "+r.sample.Err.Error()
 	case w.Server.Life == down && w.Waits != "" && d.Role != lease.RoleStop:
 		out.Reason, out.Problem = "Waiting", w.Waits
+	case roomless(out.Data):
+		out.Reason, out.Problem = volumeFull, "the data volume is full: raise spec.storage.size"
+	case roomless(out.WAL):
+		out.Reason, out.Problem = volumeFull, "the volume of the write-ahead log is full: raise spec.storage.wal.size"
 	}
 	return out
 }
+
+// roomless says that a volume has no room left to speak of.
+func roomless(v engine.VolumeUse) bool { return v.Size > 0 && v.Size-v.Used < leastRoom }
 
 // noPrimary is a driver's reason for data that it can copy from nobody.
 const noPrimary = "NoPrimary"

@@ -35,6 +35,7 @@ func (a *Agent) Run(ctx context.Context, leave <-chan struct{}) error {
 	defer enough()
 	goes("keep the server", func() error { a.keeper.run(keeping); return nil })
 	goes("sample the server", func() error { a.sampler.run(ctx); return nil })
+	goes("watch the vital signs", func() error { a.vitals.run(ctx); return nil })
 	goes("take part in the leadership", func() error { defer enough(); return a.runner.Run(ctx) })
 	for _, s := range serving {
 		goes("serve", s.run)

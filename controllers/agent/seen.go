@@ -49,6 +49,10 @@ type server struct {
 	FellAt lease.Time
 	// RetryAt is when the step that failed last may be tried again.
 	RetryAt lease.Time
+	// Full is true from the end of a server that had no room left on its volume until there is some.
+	Full bool
+	// Frozen is true of an up server that answers nobody and does nothing.
+	Frozen bool
 	// Barrier is the serial of the decision that a hard stop from outside put an end to: no server starts under it.
 	Barrier uint64
 }

@@ -17,6 +17,9 @@ func (k *keeper) stopHard(next step) bool {
 	if k.busy != nil {
 		k.busy.cancel()
 	}
+	if k.server.Frozen && k.server.Life == up {
+		k.froze()
+	}
 	if err := k.kill(next.Why); err != nil {
 		k.trouble = trouble{"HardStopFailed", err.Error()}
 		return false // the loop's pulse tries again
@@ -47,7 +50,7 @@ func (k *keeper) condemned() bool {
 func (k *keeper) gone() {
 	old := k.server
 	k.server = server{
-		Life: down, FellAt: old.FellAt, RetryAt: old.RetryAt, Restarting: old.Restarting,
+		Life: down, FellAt: old.FellAt, RetryAt: old.RetryAt, Restarting: old.Restarting, Full: old.Full,
 	}
 	k.proc = nil
 	k.upSince = time.Time{}
@@ -62,17 +65,34 @@ func (k *keeper) fell() {
 	case k.server.StopSent != 0:
 		k.log.Info("server stopped", "exit", exit.String(), "took", k.clock.Now().Sub(k.server.StopSent).String())
 	default:
-		k.server.FellAt = k.clock.Now()
-		k.falls++
-		k.server.RetryAt = k.clock.Now().Add(backoff(200*time.Millisecond, 30*time.Second, k.falls-1))
+		k.falling()
 		text := "the server ended by itself: " + exit.String()
 		if said := k.tail(); said != "" {
 			text += ": " + said
 		}
 		k.trouble, k.stumbled = trouble{"ServerFailed", text}, ""
-		k.log.Warn("server ended by itself", "exit", exit.String(), "falls", k.falls)
+		if k.lacks(leastRoom) {
+			// It is back at once, as soon as there is room: that is what the leadership waits for.
+			k.server.Full, k.server.Restarting = true, true
+			k.trouble = trouble{volumeFull, k.cfg.fullWords()}
+		}
+		k.log.Warn("server ended by itself", "exit", exit.String(), "falls", k.falls, "full", k.server.Full)
 	}
 	k.server.Life = fallen
+}
+
+// falling notes that a server was lost, and when the next may be tried.
+func (k *keeper) falling() {
+	k.server.FellAt = k.clock.Now()
+	k.falls++
+	k.server.RetryAt = k.clock.Now().Add(backoff(200*time.Millisecond, 30*time.Second, k.falls-1))
+}
+
+// froze notes that the server is given up although its process is there.
+func (k *keeper) froze() {
+	k.falling()
+	k.trouble, k.stumbled = trouble{"ServerFrozen", "the server answered nobody and did nothing; it was killed"}, ""
+	k.log.Warn("server answers nobody", "pid", k.proc.PID(), "falls", k.falls)
 }
 
 func (k *keeper) stopFast(next step) bool {
@@ -95,6 +115,7 @@ func (k *keeper) startServer(next step) {
 	k.killing.Lock()
 	defer k.killing.Unlock()
 	k.mu.Lock()
+	k.frozen = 0 // was another process
 	token, outdated := k.aim.Restart, k.decision.Serial <= k.barrier || k.decision.Serial != k.word.Decision.Serial
 	k.mu.Unlock()
 	if outdated {

@@ -96,3 +96,40 @@ func (r *reporter) wait(t *testing.T, is func(engine.Report) bool) engine.Report
 		}
 	}
 }
+
+// TestAReplicaThatReceivesNothingIsNotReady, for as long as there is somebody to receive from.
+func TestAReplicaThatReceivesNothingIsNotReady(t *testing.T) {
+	clock := &setClock{now: 1000}
+	r := newReporter(Config{Instance: "orders-1"}, clock, newCertificates(t.TempDir(), t.TempDir()), func() string { return "" })
+	look := func(upstream string, lag int64) engine.Report {
+		r.look(sample{
+			Word:   word{Server: server{Life: up, Kind: engine.Replica}, Decision: lease.Decision{Role: lease.RoleReplica, Upstream: upstream}},
+			Report: engine.Report{Role: engine.Replica, State: "running", Ready: true, LagBytes: lag},
+		})
+		now, _, _ := r.get()
+		return now
+	}
+	for _, step := range []struct {
+		what     string
+		after    time.Duration
+		upstream string
+		lag      int64
+		ready    bool
+	}{
+		{"it is new", 0, "orders-2", -1, true},
+		{"it has not begun to receive", behindFor - time.Second, "orders-2", -1, true},
+		{"it never began", 2 * time.Second, "orders-2", -1, false},
+		{"it receives", time.Second, "orders-2", 4711, true},
+		{"it lags, and receives", time.Minute, "orders-2", 1 << 40, true},
+		{"its leader is gone", time.Second, "", -1, true},
+		{"its leader is gone for long", time.Hour, "", -1, true},
+		{"there is another, which it does not reach", time.Second, "orders-3", -1, true},
+		{"it does not reach that one for long", behindFor, "orders-3", -1, false},
+	} {
+		clock.now = clock.now.Add(step.after)
+		got := look(step.upstream, step.lag)
+		if got.Ready != step.ready || (got.Reason == "NotFollowing") == step.ready {
+			t.Errorf("%s: ready is %v, %s: %s", step.what, got.Ready, got.Reason, got.Problem)
+		}
+	}
+}

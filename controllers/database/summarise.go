@@ -1,6 +1,7 @@
 package database
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -160,16 +161,38 @@ func handOvers(known []v1.HandOver, s Seen) []v1.HandOver {
 	out := slices.Clone(known)
 	for _, name := range sortedKeys(s.Heard) {
 		h := s.Heard[name].Report.HandOver
-		if h == nil || h.Promoted == 0 || slices.ContainsFunc(out, func(o v1.HandOver) bool { return o.Epoch == h.Epoch }) {
+		if h == nil || h.Promoted == 0 {
 			continue
 		}
-		out = append(out, v1.HandOver{
-			Epoch: h.Epoch, From: h.From, To: name, Cause: h.Cause,
+		told := v1.HandOver{
+			Epoch: h.Epoch, From: h.From, To: name, Cause: h.Cause, Why: h.Why, Steps: steps(h),
 			At: metav1.NewTime(time.UnixMilli(h.Promoted).UTC().Truncate(time.Second)), DurationMillis: took(h),
-		})
+		}
+		switch i := slices.IndexFunc(out, func(o v1.HandOver) bool { return o.Epoch == h.Epoch }); {
+		case i < 0:
+			out = append(out, told)
+		case out[i].To == name:
+			out[i] = told // clients may have been sent there since
+		}
 	}
 	slices.SortFunc(out, func(a, b v1.HandOver) int { return int(b.Epoch - a.Epoch) })
 	return out[:min(len(out), maxHandOvers)]
+}
+
+// steps of a change of hands that did occur, in the order of time.
+func steps(h *engine.HandOver) []v1.HandOverStep {
+	var out []v1.HandOverStep
+	at := map[string]int64{"seen": h.Seen, "released": h.Released, "elected": h.Elected, "promoted": h.Promoted, "routed": h.Routed}
+	for _, name := range []string{"seen", "released", "elected", "promoted", "routed"} {
+		if at[name] > 0 {
+			out = append(out, v1.HandOverStep{Name: name, AfterMillis: at[name]})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b v1.HandOverStep) int { return cmp.Compare(a.AfterMillis, b.AfterMillis) })
+	for i := range slices.Backward(out) {
+		out[i].AfterMillis -= out[0].AfterMillis
+	}
+	return out
 }
 
 // took is from the first sign that the old leader was going to the first write that clients could make.
@@ -211,6 +234,8 @@ func phase(s Seen, p Plan, status v1.DatabaseStatus) v1.Phase {
 		return v1.PhaseDegraded
 	case !serves(s, p):
 		return v1.PhaseDown
+	case volumeTrouble(s, p.Leadership.Leader) != nil:
+		return v1.PhaseDegraded
 	case (!all || p.Working != nil) && (d.Status.Phase == v1.PhaseCreating || d.Status.Phase == v1.PhasePending || d.Status.Phase == ""):
 		return v1.PhaseCreating
 	case p.Working != nil:
@@ -265,6 +290,9 @@ func ready(s Seen, p Plan, status v1.DatabaseStatus) metav1.Condition {
 	is := func(yes bool, reason, message string) metav1.Condition {
 		return condition(v1.ConditionReady, yes, reason, message)
 	}
+	if t := volumeTrouble(s, p.Leadership.Leader); t != nil {
+		return is(false, t.Reason, t.Message)
+	}
 	switch {
 	case allReady(s, p, status):
 		return is(true, v1.ReasonAllReady, fmt.Sprintf("%s leads, and %s instances are ready", status.Leader, status.Ready))
@@ -282,6 +310,15 @@ func ready(s Seen, p Plan, status v1.DatabaseStatus) metav1.Condition {
 	default:
 		return is(false, v1.ReasonInstancesNotReady, fmt.Sprintf("%s instances are ready: waiting for %s", status.Ready, listed(notReady(p, status))))
 	}
+}
+
+// volumeTrouble says that an instance cannot write for want of a volume that takes it; nil if it can.
+func volumeTrouble(s Seen, name string) *Finding {
+	r := s.report(name)
+	if r == nil || r.Reason != v1.ReasonVolumeFull && r.Reason != v1.ReasonVolumeHangs {
+		return nil
+	}
+	return &Finding{r.Reason, name + ": " + r.Problem}
 }
 
 func notReady(p Plan, status v1.DatabaseStatus) []string {

@@ -139,6 +139,26 @@ func TestSummarise(t *testing.T) {
 				x.Phase, x.Ready, x.IsReady, x.Dur = v1.PhaseDown, "2/3", "False NoPrimary", "Unknown NoPrimary"
 			}),
 		},
+		"a leader whose volume is full is down, and says why": {
+			scene: func() *scene {
+				s := settled(3)
+				s.report("orders-1", func(r *engine.Report) {
+					r.Ready, r.Role, r.Reason, r.Problem = false, engine.Stopped, v1.ReasonVolumeFull, "the data volume is full"
+				})
+				return s
+			},
+			want: with(func(x *told) {
+				x.Phase, x.Ready, x.IsReady, x.Dur = v1.PhaseDown, "2/3", "False VolumeFull", "Unknown NoPrimary"
+			}),
+		},
+		"a leader that goes on with a full volume degrades it": {
+			scene: func() *scene {
+				s := settled(3)
+				s.report("orders-1", func(r *engine.Report) { r.Reason, r.Problem = v1.ReasonVolumeFull, "the data volume is full" })
+				return s
+			},
+			want: with(func(x *told) { x.Phase, x.IsReady = v1.PhaseDegraded, "False VolumeFull" }),
+		},
 		"a leader that is silent is not known to serve, even if its pod is ready": {
 			scene: func() *scene { s := settled(3); s.silence("orders-1"); return s },
 			want: with(func(x *told) {
@@ -288,7 +308,10 @@ func TestHandOversAreKeptNewestFirst(t *testing.T) {
 	if len(got) != maxHandOvers {
 		t.Fatalf("%d are kept", len(got))
 	}
-	want := v1.HandOver{Epoch: 12, From: "orders-1", To: "orders-2", Cause: "switchover", At: metav1.NewTime(noon().Truncate(1e9).Add(-1e9)), DurationMillis: 400}
+	want := v1.HandOver{
+		Epoch: 12, From: "orders-1", To: "orders-2", Cause: "switchover", At: metav1.NewTime(noon().Truncate(1e9).Add(-1e9)), DurationMillis: 400,
+		Steps: []v1.HandOverStep{{Name: "released"}, {Name: "elected", AfterMillis: 100}, {Name: "promoted", AfterMillis: 300}, {Name: "routed", AfterMillis: 400}},
+	}
 	if diff := cmp.Diff(want, got[0]); diff != "" {
 		t.Error(diff)
 	}

@@ -251,9 +251,11 @@ type Answer struct {
 
 // HandOver is a change of hands, its cause and its times in Unix milliseconds; zero where a step did not occur.
 type HandOver struct {
-	Epoch    int64  `json:"epoch"`
-	From     string `json:"from,omitempty"`
-	Cause    string `json:"cause"`
+	Epoch int64  `json:"epoch"`
+	From  string `json:"from,omitempty"`
+	Cause string `json:"cause"`
+	// Why the old leader ended, in words.
+	Why      string `json:"why,omitempty"`
 	Seen     int64  `json:"seen"`
 	Released int64  `json:"released"`
 	Elected  int64  `json:"elected"`

@@ -211,6 +211,21 @@ func (p *printer) handOvers(all []v1.HandOver, now time.Time) {
 		}
 		p.line("%d\t%s\t%s\t%s\t%s\t%s", h.Epoch, h.To, or(h.From, "-"), h.Cause, took, age(h.At, now))
 	}
+	p.lastHandOver(all[0])
+}
+
+// lastHandOver tells the newest change in detail.
+func (p *printer) lastHandOver(h v1.HandOver) {
+	if h.Why != "" {
+		p.line("%s ended: %s", or(h.From, "the old leader"), h.Why)
+	}
+	var steps []string
+	for _, s := range h.Steps {
+		steps = append(steps, fmt.Sprintf("%s +%s", s.Name, time.Duration(s.AfterMillis)*time.Millisecond))
+	}
+	if len(steps) > 0 {
+		p.line("epoch %d: %s", h.Epoch, strings.Join(steps, ", "))
+	}
 }
 
 func durability(mode v1.SynchronousMode) string {

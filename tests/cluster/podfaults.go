@@ -101,6 +101,55 @@ func (c *Cluster) KillProcess(ctx context.Context, namespace, pod, match string,
 	return fmt.Errorf("kill a process of pod %s/%s: none has %q in its command line", namespace, pod, match)
 }
 
+// KillProcesses sends a signal to every process of a pod that is chosen, all within a moment, and returns how many.
+func (c *Cluster) KillProcesses(ctx context.Context, namespace, pod string, chosen func(Process) bool, signal syscall.Signal) (int, error) {
+	processes, err := c.Processes(ctx, namespace, pod)
+	if err != nil {
+		return 0, err
+	}
+	killed := 0
+	for _, p := range processes {
+		if !chosen(p) {
+			continue
+		}
+		if err := syscall.Kill(p.PID, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return killed, fmt.Errorf("kill %q of pod %s/%s: %w", p.Command, namespace, pod, err)
+		}
+		killed++
+	}
+	if killed == 0 {
+		return 0, fmt.Errorf("kill processes of pod %s/%s: none was chosen", namespace, pod)
+	}
+	return killed, nil
+}
+
+// period of the kernel's quotas of processor time, in microseconds.
+const period = 100_000
+
+// LimitCPU gives a pod a share of one processor in percent, as if its node were busy; 0 gives it all again.
+func (c *Cluster) LimitCPU(ctx context.Context, namespace, pod string, percent int) error {
+	if percent < 0 || percent > 100 {
+		return fmt.Errorf("give pod %s/%s %d percent of a processor: it must be 0 to 100", namespace, pod, percent)
+	}
+	var object podObject
+	if err := c.getJSON(ctx, &object, "-n", namespace, "pod", pod); err != nil {
+		return err
+	}
+	dir, err := object.cgroup(filepath.Join(cgroupMount, "cpu"))
+	if err != nil {
+		return err
+	}
+	quota := strconv.Itoa(percent * period / 100)
+	if percent == 0 {
+		quota = "-1"
+	}
+	// The kernel refuses less than a container of the pod has as its own limit, so this is for pods without one.
+	if err := os.WriteFile(filepath.Join(dir, "cpu.cfs_quota_us"), []byte(quota), 0o644); err != nil {
+		return fmt.Errorf("give pod %s/%s %d percent of a processor: %w", namespace, pod, percent, err)
+	}
+	return nil
+}
+
 func readProcess(pid string) (Process, bool) {
 	command, err := os.ReadFile("/proc/" + pid + "/cmdline")
 	if err != nil {

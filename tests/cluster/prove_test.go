@@ -279,8 +279,9 @@ func (p prover) pods(t *testing.T) {
 		_, err := p.exec(from[0], fetch(target[1]+":8080"))
 		return err
 	})
-	if err := p.c.KillProcess(p.ctx, "default", target[0], "httpd", syscall.SIGKILL); err != nil {
-		t.Fatal(err)
+	p.slowed(t, target[0])
+	if n, err := p.c.KillProcesses(p.ctx, "default", target[0], func(p Process) bool { return strings.Contains(p.Command, "httpd") }, syscall.SIGKILL); err != nil || n == 0 {
+		t.Fatalf("%d processes killed: %v", n, err)
 	}
 	p.eventually(t, 20*time.Second, "a killed container is restarted", func() error {
 		out, err := p.c.Kubectl(p.ctx, "", "get", "pod", target[0], "-o", "jsonpath={.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].ready}")
@@ -289,6 +290,28 @@ func (p prover) pods(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// slowed gives a pod little of a processor, and it gets no more.
+func (p prover) slowed(t *testing.T, pod string) {
+	busy := func() time.Duration {
+		start := time.Now()
+		if _, err := p.exec(pod, "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"); err != nil {
+			t.Fatal(err)
+		}
+		return time.Since(start)
+	}
+	before := busy()
+	if err := p.c.LimitCPU(p.ctx, "default", pod, 5); err != nil {
+		t.Fatal(err)
+	}
+	slow := busy()
+	if err := p.c.LimitCPU(p.ctx, "default", pod, 0); err != nil {
+		t.Fatal(err)
+	}
+	if slow < 3*before {
+		t.Errorf("the same work took %s, and %s with 5 percent of a processor", before, slow)
+	}
 }
 
 func (p prover) apiServer(t *testing.T) {
@@ -350,10 +373,32 @@ func (p prover) partition(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.nodeBecomes(t, "node2", false)
+	p.dials(t, "node2")
 	if err := p.c.Heal(p.ctx); err != nil {
 		t.Fatal(err)
 	}
 	p.nodeBecomes(t, "node2", true)
+}
+
+// dials connects to a pod of a node that is cut off, as a program on that node.
+func (p prover) dials(t *testing.T, node string) {
+	t.Helper()
+	address := p.echoes(t)[node][1] + ":8080"
+	for place, want := range map[string]bool{node: true, control: false} {
+		dial, err := p.c.DialFrom(place)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(p.ctx, time.Second)
+		conn, err := dial(ctx, "tcp", address)
+		cancel()
+		if (err == nil) != want {
+			t.Errorf("connect to %s of the cut-off %s from %s: %v", address, node, place, err)
+		}
+		if err == nil {
+			_ = conn.Close()
+		}
+	}
 }
 
 func (p prover) nodeBecomes(t *testing.T, node string, ready bool) {

@@ -12,7 +12,6 @@ import (
 
 	"k8s.io/utils/ptr"
 
-	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 	"github.com/plimsoll-dev/plimsoll-operator/tests/bench"
 )
 
@@ -53,38 +52,4 @@ func TestBenchProvision(t *testing.T) {
 		})
 	}
 	record(t, bench.Figure{Name: "postgres/provision-3", Unit: "s", Better: "lower", Raw: raw, Target: ptr.To(30.0), Peer: ptr.To(68.0), Note: "create to Ready; best known: CloudNativePG on the same kind of cluster"})
-}
-
-// TestBenchSwitchover measures the gap in writes of a planned switchover.
-func TestBenchSwitchover(t *testing.T) {
-	n := runs(t)
-	d := shared.create(t, orders(shared.namespace(t), 3))
-	d.awaitReady(readyLimit)
-	w := d.ledger()
-	var began []time.Time
-	for range n {
-		now, err := d.get(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		target := ""
-		for _, i := range now.Status.Instances {
-			if i.Role == v1.RoleReplica {
-				target = i.Name
-			}
-		}
-		began = append(began, time.Now())
-		if answer := d.ask(v1.AnnotationSwitchover, target, time.Minute); answer.State != v1.RequestDone {
-			t.Fatalf("switchover to %s: %s: %s", target, answer.State, answer.Message)
-		}
-		d.awaitReady(time.Minute)
-		w.moves(10 * time.Second)
-	}
-	began = append(began, time.Now())
-	account, _ := w.settle(time.Time{})
-	var raw []float64
-	for i := range n {
-		raw = append(raw, account.Between(began[i], began[i+1]).LongestGap(began[i]).Length().Seconds())
-	}
-	record(t, bench.Figure{Name: "postgres/switchover", Unit: "s", Better: "lower", Raw: raw, Target: ptr.To(1.0), Peer: ptr.To(8.9), Lost: ptr.To(0), Note: "longest gap between two acknowledged writes of two clients that write every 20 ms, synchronous; best known: CloudNativePG, synchronous, on the same kind of cluster"})
 }

@@ -92,7 +92,12 @@ func connect() (*suite, func(), error) {
 func (s *suite) namespace(t *testing.T) string {
 	t.Helper()
 	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
-	name = "e2e-" + name[len("test"):]
+	return s.named(t, "e2e-"+name[len("test"):])
+}
+
+// named makes a namespace of that name for a test.
+func (s *suite) named(t *testing.T, name string) string {
+	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}
 	if err := s.Create(t.Context(), ns); err != nil {
 		t.Fatalf("make namespace %s: %v", name, err)

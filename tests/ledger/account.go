@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -57,6 +58,56 @@ func (a Account) Hands() int {
 		now = next
 	}
 	return hands
+}
+
+// Merge accounts of runs with different writers on one database.
+func Merge(accounts ...Account) Account {
+	all := Account{InDoubt: map[Entry]bool{}}
+	for _, a := range accounts {
+		all.Acks = append(all.Acks, a.Acks...)
+		maps.Copy(all.InDoubt, a.InDoubt)
+		all.Refused += a.Refused
+	}
+	slices.SortFunc(all.Acks, func(a, b Ack) int { return a.Ended.Compare(b.Ended) })
+	return all
+}
+
+// begins is when each term was first heard of: the end of its first acknowledgement.
+func (a Account) begins() map[int64]time.Time {
+	first := map[int64]time.Time{}
+	for _, k := range a.Acks {
+		if at, known := first[k.Term]; !known || k.Ended.Before(at) {
+			first[k.Term] = k.Ended
+		}
+	}
+	return first
+}
+
+// over says since when a term was over for certain at a time: an acknowledgement of a later one had come before it.
+func over(first map[int64]time.Time, term int64, at time.Time) (since time.Time, yes bool) {
+	for later, begun := range first {
+		if later > term && begun.Before(at) && (!yes || begun.Before(since)) {
+			since, yes = begun, true
+		}
+	}
+	return since, yes
+}
+
+// SecondWriters are acknowledgements that prove two writers: of writes that were sent after a later term had acknowledged one, and of two
+// instances in one term.
+func (a Account) SecondWriters() []Ack {
+	first := a.begins()
+	owner := map[int64]string{}
+	var found []Ack
+	for _, k := range a.Acks {
+		if _, known := owner[k.Term]; !known {
+			owner[k.Term] = k.Instance
+		}
+		if _, yes := over(first, k.Term, k.Began); yes || owner[k.Term] != k.Instance {
+			found = append(found, k)
+		}
+	}
+	return found
 }
 
 // Verdict is what an instance holds against what was acknowledged.

@@ -26,10 +26,16 @@ type Stored struct {
 // Ack is an acknowledged write.
 type Ack struct {
 	Entry
-	// Instance that acknowledged it, by its own word.
-	Instance string
+	Origin
 	// Began and Ended are when the write was sent and acknowledged.
 	Began, Ended time.Time
+}
+
+// Origin is who acknowledged a write, by its own word.
+type Origin struct {
+	Instance string
+	// Term is the leadership that the instance wrote under, as the database itself numbers them: it only grows.
+	Term int64
 }
 
 // ErrInDoubt marks a write of which it is not known whether it took effect.
@@ -37,9 +43,8 @@ var ErrInDoubt = errors.New("in doubt")
 
 // Session is one connection of a writer.
 type Session interface {
-	// Write stores one entry durably and says which instance took it. An error that wraps ErrInDoubt may have taken effect;
-	// any other did not.
-	Write(ctx context.Context, e Entry) (instance string, err error)
+	// Write stores one entry durably and says who took it. An error that wraps ErrInDoubt may have taken effect; any other did not.
+	Write(ctx context.Context, e Entry) (Origin, error)
 	Close()
 }
 
@@ -56,12 +61,15 @@ type Reader interface {
 // Config of a run.
 type Config struct {
 	Store Store
-	// Writers that write side by side, each with a session of its own.
-	Writers int
+	// Writers that write side by side, each with a session of its own. First is the number of the first one: runs that share a
+	// database have different writers.
+	Writers, First int
 	// Every is the pause between two writes of one writer.
 	Every time.Duration
-	// Patience bounds one write and one connection attempt.
-	Patience time.Duration
+	// Patience bounds one write, and Dial one connection attempt; Dial zero is Patience.
+	Patience, Dial time.Duration
+	// Keep a session whose write was refused: for instances that refuse all the time.
+	Keep bool
 	// Most acknowledgements kept; the run ends with an error beyond it.
 	Most int
 }
@@ -82,12 +90,25 @@ type Run struct {
 
 // Start begins to write; Stop ends it.
 func Start(ctx context.Context, cfg Config) *Run {
+	if cfg.Dial == 0 {
+		cfg.Dial = cfg.Patience
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	r := &Run{cfg: cfg, cancel: cancel, doubt: map[Entry]bool{}}
 	for w := range cfg.Writers {
-		r.done.Go(func() { r.write(ctx, w) })
+		r.done.Go(func() { r.write(ctx, cfg.First+w) })
 	}
 	return r
+}
+
+// Newest is the newest acknowledgement so far.
+func (r *Run) Newest() (Ack, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.acks) == 0 {
+		return Ack{}, false
+	}
+	return r.acks[len(r.acks)-1], true
 }
 
 // Acknowledged is how many writes were acknowledged so far, and the last refusal.
@@ -135,33 +156,37 @@ func (r *Run) write(ctx context.Context, writer int) {
 		}
 		e := Entry{Writer: writer, Seq: seq}
 		began := time.Now()
-		instance, err := r.one(ctx, s, e)
+		origin, err := r.one(ctx, s, e)
+		inDoubt := errors.Is(err, ErrInDoubt)
 		switch {
 		case err == nil:
-			if !r.ack(Ack{Entry: e, Instance: instance, Began: began, Ended: time.Now()}) {
+			if !r.ack(Ack{Entry: e, Origin: origin, Began: began, Ended: time.Now()}) {
 				return
 			}
 			seq++
 			continue
-		case errors.Is(err, ErrInDoubt):
+		case inDoubt:
 			r.mu.Lock()
 			r.doubt[e] = true
 			r.mu.Unlock()
 			seq++
 		}
 		r.refuse(err)
+		if r.cfg.Keep && !inDoubt {
+			continue
+		}
 		s.Close()
 		s = nil
 	}
 }
 
 func (r *Run) open(ctx context.Context) (Session, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.cfg.Patience)
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Dial)
 	defer cancel()
 	return r.cfg.Store.Open(ctx)
 }
 
-func (r *Run) one(ctx context.Context, s Session, e Entry) (string, error) {
+func (r *Run) one(ctx context.Context, s Session, e Entry) (Origin, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.Patience)
 	defer cancel()
 	return s.Write(ctx, e)

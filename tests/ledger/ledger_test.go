@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,7 +18,7 @@ var start = time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 
 // at is an acknowledgement by an instance that was sent and acknowledged so many milliseconds after the start.
 func at(seq int64, instance string, began, ended int) Ack {
-	return Ack{Entry: Entry{Seq: seq}, Instance: instance, Began: start.Add(time.Duration(began) * time.Millisecond), Ended: start.Add(time.Duration(ended) * time.Millisecond)}
+	return Ack{Entry: Entry{Seq: seq}, Origin: Origin{Instance: instance}, Began: start.Add(time.Duration(began) * time.Millisecond), Ended: start.Add(time.Duration(ended) * time.Millisecond)}
 }
 
 func TestJudge(t *testing.T) {
@@ -80,23 +81,84 @@ func TestGapsAndHands(t *testing.T) {
 	}
 }
 
+// in puts an acknowledgement into a term.
+func in(term int64, a Ack) Ack {
+	a.Term = term
+	return a
+}
+
+func TestSecondWriters(t *testing.T) {
+	for name, tc := range map[string]struct {
+		acks []Ack
+		want int
+	}{
+		"terms that follow each other":                                        {acks: []Ack{in(1, at(1, "a", 0, 1)), in(2, at(2, "b", 5, 6)), in(3, at(3, "a", 8, 9))}},
+		"the old one's last word comes after the new one's first":             {acks: []Ack{in(2, at(2, "b", 5, 6)), in(1, at(1, "a", 0, 7))}},
+		"the old one takes a write that was sent when the new one had":        {acks: []Ack{in(1, at(1, "a", 0, 1)), in(2, at(2, "b", 5, 6)), in(1, at(3, "a", 7, 8))}, want: 1},
+		"a write of the old one that came in the same instant proves nothing": {acks: []Ack{in(2, at(2, "b", 5, 6)), in(1, at(3, "a", 6, 8))}},
+		"two instances in one term":                                           {acks: []Ack{in(1, at(1, "a", 0, 1)), in(1, at(2, "b", 0, 2))}, want: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := Merge(Account{Acks: tc.acks[:1]}, Account{Acks: tc.acks[1:]}).SecondWriters(); len(got) != tc.want {
+				t.Errorf("%d acknowledgements of a second writer, want %d: %v", len(got), tc.want, got)
+			}
+		})
+	}
+}
+
+func TestARefusedSessionIsKeptWhereAsked(t *testing.T) {
+	for name, tc := range map[string]struct {
+		keep bool
+		most int64
+	}{
+		"kept, one serves all":               {keep: true, most: 1},
+		"not kept, each serves to a refusal": {keep: false, most: 1 << 40},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s refusing
+			run := Start(t.Context(), Config{Store: &s, Writers: 1, Every: 100 * time.Microsecond, Patience: time.Second, Most: 10, Keep: tc.keep})
+			for s.writes.Load() < 20 {
+				time.Sleep(time.Millisecond)
+			}
+			account, err := run.Stop()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := s.opened.Load(); n > tc.most || !tc.keep && n < 10 || account.Refused < 20 {
+				t.Errorf("%d sessions for %d refusals", n, account.Refused)
+			}
+		})
+	}
+}
+
+// refusing refuses every write, as a replica does.
+type refusing struct{ opened, writes atomic.Int64 }
+
+func (r *refusing) Open(context.Context) (Session, error) { r.opened.Add(1); return r, nil }
+func (r *refusing) Close()                                {}
+
+func (r *refusing) Write(context.Context, Entry) (Origin, error) {
+	r.writes.Add(1)
+	return Origin{}, errors.New("read-only")
+}
+
 // flaky takes every write, and says so of all but every third.
 type flaky struct{ held chan Stored }
 
 func (f flaky) Open(context.Context) (Session, error) { return f, nil }
 func (f flaky) Close()                                {}
 
-func (f flaky) Write(_ context.Context, e Entry) (string, error) {
+func (f flaky) Write(_ context.Context, e Entry) (Origin, error) {
 	switch {
 	case e.Seq%5 == 0 && len(f.held)%2 == 0: // refused: the same entry comes again
 		f.held <- Stored{Order: -1}
-		return "", errors.New("refused")
+		return Origin{}, errors.New("refused")
 	case e.Seq%3 == 0:
 		f.held <- Stored{Entry: e, Order: int64(len(f.held))}
-		return "", fmt.Errorf("connection lost: %w", ErrInDoubt)
+		return Origin{}, fmt.Errorf("connection lost: %w", ErrInDoubt)
 	}
 	f.held <- Stored{Entry: e, Order: int64(len(f.held))}
-	return "a", nil
+	return Origin{Instance: "a"}, nil
 }
 
 func TestRunNeverSendsAnEntryInDoubtAgain(t *testing.T) {

@@ -15,14 +15,21 @@ type Postgres struct {
 	Config *pgx.ConnConfig
 }
 
-// Create makes the ledger's table.
-func (p Postgres) Create(ctx context.Context) error {
+// Create makes the ledger's table if it is not there.
+func (p Postgres) Create(ctx context.Context) error { return p.make(ctx, "") }
+
+// Renew makes an empty ledger in place of one that may be there.
+func (p Postgres) Renew(ctx context.Context) error {
+	return p.make(ctx, "DROP TABLE IF EXISTS ledger; ")
+}
+
+func (p Postgres) make(ctx context.Context, before string) error {
 	c, err := pgx.ConnectConfig(ctx, p.Config)
 	if err != nil {
 		return fmt.Errorf("connect to make the ledger: %w", err)
 	}
 	defer c.Close(context.WithoutCancel(ctx))
-	_, err = c.Exec(ctx, `CREATE TABLE IF NOT EXISTS ledger (ord bigserial PRIMARY KEY, writer int NOT NULL, seq bigint NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp())`)
+	_, err = c.Exec(ctx, before+`CREATE TABLE IF NOT EXISTS ledger (ord bigserial PRIMARY KEY, writer int NOT NULL, seq bigint NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp())`)
 	if err != nil {
 		return fmt.Errorf("make the ledger: %w", err)
 	}
@@ -48,22 +55,26 @@ type postgresSession struct {
 	notice string
 }
 
+// insert tells the instance, and as the term the timeline: a promotion begins a new one.
+const insert = `INSERT INTO ledger (writer, seq) VALUES ($1, $2)
+	RETURNING current_setting('cluster_name'), ('x' || lpad(substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), 16, '0'))::bit(64)::int8`
+
 // Write implements Session. A refusal by the server before the commit did not take effect; a broken connection, and a commit
 // that came with a warning, may have.
-func (s *postgresSession) Write(ctx context.Context, e Entry) (string, error) {
+func (s *postgresSession) Write(ctx context.Context, e Entry) (Origin, error) {
 	s.notice = ""
-	var instance string
-	err := s.conn.QueryRow(ctx, `INSERT INTO ledger (writer, seq) VALUES ($1, $2) RETURNING current_setting('cluster_name')`, e.Writer, e.Seq).Scan(&instance)
+	var by Origin
+	err := s.conn.QueryRow(ctx, insert, e.Writer, e.Seq).Scan(&by.Instance, &by.Term)
 	var refused *pgconn.PgError
 	switch {
 	case err == nil && s.notice == "":
-		return instance, nil
+		return by, nil
 	case err == nil:
-		return "", fmt.Errorf("commit came with a warning, %s: %w", s.notice, ErrInDoubt)
+		return Origin{}, fmt.Errorf("commit came with a warning, %s: %w", s.notice, ErrInDoubt)
 	case errors.As(err, &refused) && refused.Severity == "ERROR":
-		return "", fmt.Errorf("write %v: %w", e, err)
+		return Origin{}, fmt.Errorf("write %v: %w", e, err)
 	default:
-		return "", fmt.Errorf("write %v: %w: %w", e, ErrInDoubt, err)
+		return Origin{}, fmt.Errorf("write %v: %w: %w", e, ErrInDoubt, err)
 	}
 }
 
@@ -92,4 +103,43 @@ func (p Postgres) Read(ctx context.Context) ([]Stored, error) {
 		return nil, fmt.Errorf("read the ledger: %w", err)
 	}
 	return held, nil
+}
+
+// Lookout is a Looker for one PostgreSQL. Config is asked for at each new session: an instance's address changes with its pod.
+type Lookout struct {
+	Config func(ctx context.Context) (*pgx.ConnConfig, error)
+	conn   *pgx.Conn
+}
+
+// Look implements Looker.
+func (l *Lookout) Look(ctx context.Context) (Sight, error) {
+	if l.conn == nil {
+		config, err := l.Config(ctx)
+		if err != nil {
+			return Sight{}, err
+		}
+		if l.conn, err = pgx.ConnectConfig(ctx, config); err != nil {
+			l.conn = nil
+			return Sight{}, fmt.Errorf("connect: %w", err)
+		}
+	}
+	var s Sight
+	err := l.conn.QueryRow(ctx, `SELECT current_setting('cluster_name'), NOT pg_is_in_recovery(), CASE WHEN pg_is_in_recovery() THEN 0
+		ELSE ('x' || lpad(substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), 16, '0'))::bit(64)::int8 END`).Scan(&s.Instance, &s.Primary, &s.Term)
+	if err != nil {
+		l.Close()
+		return Sight{}, fmt.Errorf("look: %w", err)
+	}
+	return s, nil
+}
+
+// Close implements Looker.
+func (l *Lookout) Close() {
+	if l.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = l.conn.Close(ctx) //nolint:errcheck // as with a writer's session
+	l.conn = nil
 }

@@ -17,17 +17,23 @@ import (
 	"github.com/plimsoll-dev/plimsoll-operator/tests/summary"
 )
 
-// limit of the whole run; each step has its own.
-const limit = 85 * time.Minute
+// limit of the whole run, and of one that a person asks for that may go on for days; each step has its own.
+const (
+	limit     = 85 * time.Minute
+	longLimit = 14 * 24 * time.Hour
+)
 
 func main() {
 	only := flag.String("only", "", "run these steps alone, comma-separated, with what they need")
 	tests := flag.String("run", "", "regular expression of the tests to run in these steps")
 	runs := flag.Int("runs", 20, "how many runs of each benchmark")
+	events := flag.String("events", "", "the events of the fault matrix, comma-separated; empty for all")
+	minutes := flag.Int("minutes", 30, "how long random faults go on")
+	seed := flag.String("seed", "", "the seed of random faults; empty for a new one")
 	keep := flag.Bool("keep", false, "use a cluster that is up already, and leave it up")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	ok, err := run(ctx, *only, workspace{tests: *tests, runs: *runs, keep: *keep})
+	ok, err := run(ctx, *only, workspace{tests: *tests, runs: *runs, events: *events, minutes: *minutes, seed: *seed, keep: *keep})
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "suite:", err)
@@ -38,7 +44,11 @@ func main() {
 }
 
 func run(ctx context.Context, only string, asked workspace) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	most := limit
+	if only == faultMatrix || only == randomFaults {
+		most = longLimit
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	w, err := newWorkspace(asked)
 	if err != nil {
@@ -80,6 +90,9 @@ type workspace struct {
 	root, logs, tmp string
 	tests           string // regular expression; empty for all
 	runs            int    // of each benchmark
+	events          string // of the fault matrix
+	minutes         int    // of random faults
+	seed            string
 	keep            bool
 	startedCluster  bool
 }

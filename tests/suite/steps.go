@@ -48,8 +48,12 @@ func all(w *workspace) []step {
 		{name: "cluster proof", limit: 12 * minute, needs: []string{"database images"}, after: []string{"image"}, results: true, do: w.prove},
 		{name: "cluster", limit: 10 * minute, needs: []string{"image", "database images"}, after: []string{"cluster proof"}, do: w.up},
 		{name: "operator", limit: 5 * minute, needs: []string{"cluster"}, do: w.operator},
-		{name: "e2e", limit: endToEndLimit + 2*minute, needs: []string{"operator"}, results: true, do: w.endToEnd(nil, "-test.skip=^TestBench", "-test.run="+w.tests)},
-		{name: "bench", limit: endToEndLimit + 2*minute, needs: []string{"operator"}, after: []string{"e2e"}, results: true, do: w.endToEnd([]string{"PLIMSOLL_BENCH_RUNS=" + strconv.Itoa(w.runs)}, "-test.run=^TestBench"+w.tests)},
+		{name: "e2e", limit: endToEndLimit + 2*minute, needs: []string{"operator"}, results: true, do: w.endToEnd(endToEndLimit, nil, "-test.skip=^TestBench", "-test.run="+w.tests)},
+		{name: "bench", limit: endToEndLimit + 2*minute, needs: []string{"operator"}, after: []string{"e2e"}, results: true, do: w.endToEnd(endToEndLimit, []string{"PLIMSOLL_BENCH_RUNS=" + strconv.Itoa(w.runs)}, "-test.run=^TestBench"+w.tests)},
+		{name: faultMatrix, limit: longLimit, needs: []string{"operator"}, after: []string{"bench"}, results: true, do: w.faults},
+		{name: randomFaults, limit: longLimit, needs: []string{"operator"}, after: []string{faultMatrix}, results: true, do: w.endToEnd(longLimit, []string{
+			"PLIMSOLL_FAULT_MINUTES=" + strconv.Itoa(w.minutes), "PLIMSOLL_FAULT_SEED=" + w.seed,
+		}, "-test.run=^TestRandomFaults$")},
 	}
 }
 
@@ -191,7 +195,7 @@ func (w *workspace) operator(ctx context.Context, log io.Writer) error {
 
 // endToEnd runs tests/e2e as a program in the control plane's network, from which pods and Services can be reached. It is built
 // before: there is no way to the module proxy in there.
-func (w *workspace) endToEnd(env []string, flags ...string) func(context.Context, io.Writer) error {
+func (w *workspace) endToEnd(limit time.Duration, env []string, flags ...string) func(context.Context, io.Writer) error {
 	return func(ctx context.Context, log io.Writer) error {
 		dir := filepath.Join(w.root, "tests", "e2e")
 		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
@@ -202,7 +206,7 @@ func (w *workspace) endToEnd(env []string, flags ...string) func(context.Context
 			return err
 		}
 		args := append([]string{
-			"in-control", "--", "go", "tool", "test2json", "-t", "-p", "tests/e2e", binary, "-test.v=test2json", "-test.timeout=" + endToEndLimit.String(),
+			"in-control", "--", "go", "tool", "test2json", "-t", "-p", "tests/e2e", binary, "-test.v=test2json", "-test.timeout=" + limit.String(),
 			// Those that may run side by side wait most of the time.
 			"-test.parallel=4",
 		}, flags...)
@@ -212,7 +216,56 @@ func (w *workspace) endToEnd(env []string, flags ...string) func(context.Context
 	}
 }
 
+// Steps that only a name asks for: the whole fault matrix many times, and random faults for a while.
+const (
+	faultMatrix  = "bench-ha"
+	randomFaults = "bench-random"
+)
+
+// faults runs the matrix until every event has had its runs, those of earlier calls on the same commit among them.
+func (w *workspace) faults(ctx context.Context, log io.Writer) error {
+	book, err := w.book(ctx)
+	if err != nil {
+		return err
+	}
+	err = w.endToEnd(longLimit, []string{
+		"PLIMSOLL_FAULT_RUNS=" + strconv.Itoa(w.runs), "PLIMSOLL_FAULT_EVENTS=" + w.events, "PLIMSOLL_FAULT_BOOK=" + book,
+	}, "-test.run=^TestFaults$")(ctx, log)
+	if page, missing := os.ReadFile(filepath.Join(book, "report.md")); missing == nil {
+		fmt.Printf("\n%s\nEvery run is in %s.\n", page, book)
+	}
+	return err
+}
+
+// book is the directory for the runs of this build. Those of a build that was never committed are not gone on with: the next may differ.
+func (w *workspace) book(ctx context.Context) (string, error) {
+	cache, err := cluster.CacheDir()
+	if err != nil {
+		return "", err
+	}
+	var commit, changes strings.Builder
+	err = errors.Join(
+		w.command(ctx, &commit, nil, "git", "rev-parse", "--short", "HEAD"),
+		// What the runs themselves write is no change.
+		w.command(ctx, &changes, nil, "git", "status", "--porcelain", "--", ".", ":!docs/benchmarks", ":!docs/benchmarks.md"),
+	)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, faultMatrix, strings.TrimSpace(commit.String()))
+	if changes.Len() > 0 {
+		dir += "-changed"
+		if err := os.RemoveAll(dir); err != nil {
+			return "", fmt.Errorf("forget the runs of an earlier uncommitted build: %w", err)
+		}
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("keep the runs: %w", err)
+	}
+	return dir, nil
+}
+
 // standard leaves out what only a name asks for.
 func standard(steps []step) []step {
-	return slices.DeleteFunc(steps, func(s step) bool { return s.name == "bench" })
+	return slices.DeleteFunc(steps, func(s step) bool { return slices.Contains([]string{"bench", faultMatrix, randomFaults}, s.name) })
 }

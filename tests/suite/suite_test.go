@@ -113,7 +113,7 @@ func TestStepsNameEarlierSteps(t *testing.T) {
 		}
 		known = append(known, s.name)
 	}
-	if slices.ContainsFunc(standard(all(&workspace{})), func(s step) bool { return s.name == "bench" }) {
+	if slices.ContainsFunc(standard(all(&workspace{})), func(s step) bool { return strings.HasPrefix(s.name, "bench") }) {
 		t.Error("make test would measure")
 	}
 }

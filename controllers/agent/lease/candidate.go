@@ -1,10 +1,5 @@
 package lease
 
-import (
-	"maps"
-	"slices"
-)
-
 // candidateState is a member's attempt to become leader.
 type candidateState struct {
 	epoch      uint64
@@ -15,7 +10,7 @@ type candidateState struct {
 	tries      int
 	asideSince Time // since when it steps aside for better ones; zero when it does not
 	answers    map[string]Answer
-	reached    []string // who answered the pre-vote: the others are not waited for
+	reached    []string // who said yes to the pre-vote: the others are not waited for
 	swapSent   bool
 	record     Record // what it swaps in
 	cause      string
@@ -38,7 +33,7 @@ func (m *Machine) retryLater() {
 // members that could.
 func (m *Machine) able() bool {
 	f := m.facts
-	return m.hasFacts && f.HasData && f.Position.Known && !f.Discard &&
+	return m.hasFacts && f.HasData && f.Position.Known && !f.Discard && f.Ailing == "" &&
 		(f.Server == ServerReplica || f.Server == ServerStopped) &&
 		!m.fenced() && !m.aim.Paused && !m.leaving && m.now >= m.voter.handicapUntil
 }
@@ -56,7 +51,7 @@ func (m *Machine) mayStand() bool {
 // so an outage of it cannot unseat a leader.
 func (m *Machine) stand() {
 	if m.line.Released == 0 && m.line.Expired == 0 {
-		m.line.Expired = max(m.voter.boundUntil, m.started)
+		m.line.Expired, m.line.Why = max(m.voter.boundUntil, m.started), "nothing was heard of it any more"
 	}
 	v := &m.voter
 	if v.asideFor == m.cfg.Self && m.now < v.asideUntil && m.store.heir && m.store.heirAt > v.leader.at.Add(-m.cfg.Grant) {
@@ -157,7 +152,12 @@ func (m *Machine) startStanding() {
 		epoch = max(epoch, a.Promise)
 	}
 	m.cand.epoch = epoch + 1
-	m.cand.reached = slices.Sorted(maps.Keys(m.cand.answers))
+	m.cand.reached = nil
+	for name, a := range m.cand.answers {
+		if a.OK {
+			m.cand.reached = append(m.cand.reached, name)
+		}
+	}
 	m.cand.since, m.cand.resend = m.now, m.now
 	m.cand.until = m.now.Add(m.cfg.Hold)
 	m.cand.answers = map[string]Answer{}

@@ -18,7 +18,7 @@ type leaderState struct {
 	promoted  bool
 	// attachable: the others were told at the election that they may stream from this member while it is promoted.
 	attachable bool
-	higher     uint64 // an epoch at which a member is promised to another, not below this one's; zero when none
+	higher     uint64 // an epoch at which a member is promised to another or has seen a release, not below this one's; zero when none
 	checked    string // the Lease version of the aim that was read for
 	change     change
 	mark       mark
@@ -173,7 +173,7 @@ func (m *Machine) grantAnswered(s sentRequest, a Answer) {
 	switch {
 	case a.OK && s.epoch == l.epoch:
 		l.grants[a.From] = max(l.grants[a.From], s.at)
-	case !a.OK && (a.Promise > l.epoch || a.Promise == l.epoch && a.To != m.cfg.Self):
+	case !a.OK && (a.Promise > l.epoch || a.Promise == l.epoch && (a.To != m.cfg.Self || a.Why == whyReleased)):
 		l.higher = max(l.higher, a.Promise)
 	}
 }
@@ -238,6 +238,10 @@ func (l *leaderState) stopAt(budget time.Duration) Time {
 func (m *Machine) watchServer() {
 	l, f := &m.lead, m.facts
 	l.stopBy = m.deadline()
+	if f.Ailing != "" && l.promoted && m.replaceable() {
+		m.stop(f.Ailing, m.now)
+		return
+	}
 	running := f.Server == ServerPrimary && f.Obeys >= m.roleAt && m.decided.Role == RolePrimary
 	switch {
 	case running && !l.promoted:
@@ -249,6 +253,8 @@ func (m *Machine) watchServer() {
 	case running:
 		l.until = 0
 	case m.alone():
+	case f.Server == ServerStopped && l.promoted && f.Full && l.hand.phase != PhaseQuiescing:
+		l.until = 0 // a full disk is no reason to hand over: what fills one member's fills the others'
 	case f.Server == ServerStopped && l.promoted && (!f.BackAtOnce || l.hand.phase == PhaseQuiescing):
 		m.stop("its server is gone", m.now)
 	case f.Server == ServerStopped && l.promoted && l.until == 0:
@@ -256,6 +262,23 @@ func (m *Machine) watchServer() {
 	case l.until != 0 && m.now >= l.until:
 		m.stop("its server did not become primary in time", m.now)
 	}
+}
+
+// replaceable says that the others could elect one of them without this member. Of two voters none can: to give up would help nobody,
+// and the volume may come back.
+func (m *Machine) replaceable() bool {
+	for _, list := range m.lead.lists {
+		others := 0
+		for _, v := range list {
+			if v != m.cfg.Self && m.renewed(v) {
+				others++
+			}
+		}
+		if others < m.rules.majority(len(list)) {
+			return false
+		}
+	}
+	return m.bestHeir() != ""
 }
 
 // stop begins the end of a leadership: nothing may be acknowledged after by.
@@ -293,7 +316,8 @@ func (m *Machine) endLeadership(cause, heir string, needed Position) {
 	} else {
 		v.asideFor, v.asideUntil, v.handed = heir, m.now.Add(m.cfg.Aside), needed
 	}
-	m.line = Line{Seen: m.now, Released: m.now}
+	cause = cause[:min(len(cause), maxText)]
+	m.line = Line{Seen: m.now, Released: m.now, Why: cause}
 	var voters []string
 	for _, list := range l.lists {
 		voters = append(voters, list...)

@@ -160,6 +160,35 @@ func TestScenarios(t *testing.T) {
 				t.Errorf("voters %v", got)
 			}
 		}, "m2", 2},
+		"a leader whose volume hangs hands over at once, and stays out of it while it hangs": {3, func(t *testing.T, w *world) {
+			w.byName["m0"].hang(time.Millisecond, time.Minute)
+			w.run(time.Second)
+			if got := w.lease.Record.Leader; got == "m0" {
+				t.Error("m0 still leads after a second")
+			}
+			w.byName[w.lease.Record.Leader].kill()
+			w.byName[w.lease.Record.Leader].report()
+			w.run(10 * time.Second)
+			if got := w.lease.Record.Leader; got == "m0" {
+				t.Error("m0 leads again with a volume that hangs")
+			}
+		}, "", 3},
+		"the only member leads on with a volume that hangs": {1, func(_ *testing.T, w *world) {
+			w.nodes[0].hang(time.Millisecond, 20*time.Second)
+			w.run(30 * time.Second)
+		}, "m0", 1},
+		"one of two leads on with a volume that hangs, for the other could not be elected": {2, func(_ *testing.T, w *world) {
+			w.byName["m0"].hang(time.Millisecond, 20*time.Second)
+			w.run(30 * time.Second)
+		}, "m0", 1},
+		"a leader whose volume is full waits for room, however long that takes": {3, func(t *testing.T, w *world) {
+			w.byName["m0"].fill(5 * time.Minute)
+			w.run(4 * time.Minute)
+			if w.counts["promoted"] != 1 {
+				t.Errorf("%d promotions", w.counts["promoted"])
+			}
+			w.run(2 * time.Minute)
+		}, "m0", 1},
 		"a member that must discard its data is no voter when it wipes": {3, func(t *testing.T, w *world) {
 			w.byName["m2"].discard = true
 			w.run(5 * time.Second)

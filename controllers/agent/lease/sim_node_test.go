@@ -45,6 +45,8 @@ type node struct {
 	decision  Decision
 	discard   bool
 	back      bool // a crashed server is back at once
+	full      bool // a server that is down waits for room
+	hung      bool // the disk takes nothing
 	streaming bool
 	sync      []string // in force in the server
 	syncNeed  int
@@ -121,6 +123,35 @@ func (n *node) thaw() {
 	}
 }
 
+// hang makes the disk take nothing for a while; the agent finds that out after a moment. The server may go on with what is in memory,
+// which is worse for the protocol than one that waits.
+func (n *node) hang(found, heal time.Duration) {
+	n.w.logf("%s: disk hangs", n.name)
+	n.diskFree = max(n.diskFree, n.w.now+heal)
+	run := n.run
+	n.later(found, func() { n.hung = true; n.report() })
+	n.w.after(heal, func() {
+		n.hung = false
+		if n.up && n.run == run && !n.frozen {
+			n.report()
+		}
+	})
+}
+
+// fill ends the server, which waits for room.
+func (n *node) fill(heal time.Duration) {
+	n.w.logf("%s: disk full", n.name)
+	n.full, n.back = true, true
+	n.kill()
+	n.later(time.Millisecond, n.report)
+	n.w.after(heal, func() {
+		n.full = false
+		if n.up {
+			n.later(time.Millisecond, n.serverBack)
+		}
+	})
+}
+
 func (n *node) reportLoop() {
 	n.later(400*time.Millisecond, func() {
 		n.report()
@@ -132,7 +163,10 @@ func (n *node) facts() Facts {
 	f := Facts{
 		Obeys: n.obeys, Server: n.server, Receiving: n.upstream != "", HasData: n.hasData,
 		Prepared: n.prepared, Quiesced: n.readOnly, BackAtOnce: n.back, Discard: n.discard,
-		StopBudget: 60 * time.Millisecond,
+		StopBudget: 60 * time.Millisecond, Full: n.full && n.server == ServerStopped,
+	}
+	if n.hung {
+		f.Ailing = "its volume takes no writes"
 	}
 	if n.hasData {
 		f.Position = n.position()

@@ -16,7 +16,7 @@ import (
 func (w *world) fault() {
 	n := w.nodes[w.rnd.IntN(len(w.nodes))]
 	heal := w.between(200*time.Millisecond, 12*time.Second)
-	switch w.rnd.IntN(15) {
+	switch w.rnd.IntN(17) {
 	case 0, 1: // crash of the whole pod
 		if n.up {
 			n.crash()
@@ -94,6 +94,16 @@ func (w *world) fault() {
 		if w.othersIntact(n) {
 			n.loseDisk(w.rnd.IntN(2) == 0)
 			w.after(heal, func() { n.restart() })
+		}
+	case 15: // the disk hangs
+		n = w.leader(n)
+		if n.up && !n.frozen {
+			n.hang(w.between(time.Millisecond, heal), heal)
+		}
+	case 16: // the disk is full
+		n = w.leader(n)
+		if n.up && !n.frozen && n.server != ServerStopped {
+			n.fill(heal)
 		}
 	}
 }
@@ -248,7 +258,10 @@ func (w *world) heal() {
 		if n.frozen {
 			n.thaw()
 		}
-		n.back = false
+		n.back, n.hung, n.full = false, false, false
+		if n.up && n.server == ServerStopped {
+			n.serverBack()
+		}
 	}
 	w.want(func(a *Aim) { a.Members, a.Switchover = []string{"m0", "m1", "m2"}, Switchover{} })
 }

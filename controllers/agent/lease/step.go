@@ -143,9 +143,10 @@ type Event struct {
 
 // Line is the time line of one change of hands as its winner saw it.
 type Line struct {
-	Seen     Time // the first sign of trouble: the last grant request that came
-	Released Time // the old leader said that it had ended, or
-	Expired  Time // its grant ran out
+	Why      string // the old leader ended, in words of its own where it could say so
+	Seen     Time   // the first sign of trouble: the last grant request that came
+	Released Time   // the old leader said that it had ended, or
+	Expired  Time   // its grant ran out
 	Elected  Time
 	Promoted Time
 	Routed   Time

@@ -57,6 +57,8 @@ type Facts struct {
 	Prepared   bool          // the checkpoint that a Preparing decision asked for is done
 	Quiesced   bool          // no session can write any more, nor will one before the phase changes, restart or not; Position is final
 	BackAtOnce bool          // a stopped server of this member can serve again at once, so that no release is due
+	Full       bool          // a stopped server waits for room on its volume and is back once there is some; nobody else would have more
+	Ailing     string        // why this member cannot do its work, its volume takes no writes; empty for nothing. It holds at once, whatever Obeys says
 	Discard    bool          // the data must go (re-clone, lost slot); wait for Decision.MayWipe
 	StopBudget time.Duration // measured: how long a hard stop takes here; half a grant at most is taken into account
 }

@@ -89,6 +89,10 @@ func (m *Machine) refuse(token uint64, r Request, why string) {
 	m.emit(Reply{token, Answer{Database: m.cfg.Database, From: m.cfg.Self, Seq: r.Seq, Why: why}})
 }
 
+// whyReleased refuses a leader that this voter knows to have ended. One that forgot its release, because its disk never took it, leads
+// on with the others and needs a new epoch for this one.
+const whyReleased = "that leadership was released"
+
 // promised says whether the voter may still deal with the candidate at the
 // epoch: nothing lower than the promise, at the same epoch nobody else. One
 // candidate per epoch, as in Raft; to move on takes a higher epoch.
@@ -100,7 +104,7 @@ func (m *Machine) promised(epoch uint64, candidate string) string {
 	case p.Epoch == epoch && p.Candidate != candidate:
 		return "promised to another at this epoch"
 	case m.voter.void == (epochOf{epoch, candidate}):
-		return "that leadership was released"
+		return whyReleased
 	}
 	return ""
 }
@@ -236,6 +240,9 @@ func (m *Machine) answerFinal(in Received) {
 
 // wouldSupport says why this voter would not support another member now.
 func (m *Machine) wouldSupport(r Request) string {
+	if m.facts.Ailing != "" {
+		return "cannot keep a promise" // said at once, so that nobody waits for it
+	}
 	if !m.facts.HasData && !m.rules.blind(m.led(r)) {
 		// A voter that lost its data may have held the only other copy of a
 		// commit; its word about positions is worth nothing. But whom the Lease
@@ -317,7 +324,7 @@ func (m *Machine) onRelease(r Request) {
 	}
 	v.holdUntil = 0
 	v.leader.leading = false // it is gone: end receiving already now
-	m.line.Released = m.now
+	m.line.Released, m.line.Why = m.now, r.Cause
 	m.cand.tries, m.cand.next, m.cand.asideSince = 0, m.now, 0
 	v.needed, v.switchover = Position{}, ""
 	switch r.Heir {

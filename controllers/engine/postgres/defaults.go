@@ -24,7 +24,7 @@ func fixed(major int) map[string]string {
 		"logging_collector":             "off",
 		"password_encryption":           "scram-sha-256",
 		"recovery_target_timeline":      "latest",
-		"restart_after_crash":           "on",
+		"restart_after_crash":           "off",
 		"wal_log_hints":                 "on",
 	}
 	if major >= 17 {

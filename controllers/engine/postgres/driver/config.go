@@ -140,7 +140,7 @@ func (d *Driver) Command(r engine.Role) engine.Command {
 		"unix_socket_directories=" + d.cfg.RunDir, "unix_socket_permissions=0700",
 		"cluster_name=" + r.Member,
 		"ssl=on", "ssl_cert_file=" + cert(serverCert), "ssl_key_file=" + cert(serverKey), "ssl_ca_file=" + cert(clientCA), "ssl_min_protocol_version=TLSv1.2",
-		"logging_collector=off", "log_destination=stderr", "restart_after_crash=on", "archive_mode=off",
+		"logging_collector=off", "log_destination=stderr", "restart_after_crash=off", "archive_mode=off",
 	} {
 		args = append(args, "-c", s)
 	}

@@ -47,8 +47,17 @@ func faults() []command {
 		fault("kill", "NAMESPACE POD MATCH", "kill -9 the oldest process with MATCH in its command line", 3, func(x ctx, c c, a []string) error {
 			return c.KillProcess(x, a[0], a[1], a[2], syscall.SIGKILL)
 		}),
+		fault("slow", "NAMESPACE POD PERCENT", "give a pod a share of one processor (0: no limit)", 3, func(x ctx, c c, a []string) error {
+			percent, err := strconv.Atoi(a[2])
+			if err != nil {
+				return errUsage
+			}
+			return c.LimitCPU(x, a[0], a[1], percent)
+		}),
 		fault("stop", "api|NODE", "stop the API server, or the kubelet of a node", 1, stop),
 		fault("start", "api|NODE", "start it again", 1, start),
+		fault("etcd-save", "", "copy all that the API server knows", 0, func(x ctx, c c, _ []string) error { return c.SaveEtcd(x) }),
+		fault("etcd-restore", "", "put it back and forget what happened since", 0, func(x ctx, c c, _ []string) error { return c.RestoreEtcd(x) }),
 		fault("volume-hang", "NAMESPACE CLAIM", "make every write to a volume wait", 2, func(x ctx, c c, a []string) error { return c.HangVolume(x, a[0], a[1]) }),
 		fault("volume-thaw", "NAMESPACE CLAIM", "let it go on", 2, func(x ctx, c c, a []string) error { return c.ThawVolume(x, a[0], a[1]) }),
 		fault("volume-fill", "NAMESPACE CLAIM", "take all room that a volume has left", 2, func(x ctx, c c, a []string) error { return c.FillVolume(x, a[0], a[1]) }),
