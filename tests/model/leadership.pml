@@ -313,6 +313,12 @@ hidden byte i, j, k, e, m, n, w, p, q;
 #define CAN_LOOK(i) (stage[i] == IDLE && !known[i])
 #define CAN_WRITE(i) (primary[i] && MAY_ANSWER(i) && writes < W)
 #define CAN_CRASH(i) (crashes > 0)
+/* 0002, "not safe, and said so": a promise is not lost while the candidate that it was made to is at work. README.md has the schedule. */
+#ifdef FORGETS_AT_WORK
+#define MAY_FORGET(i) true
+#else
+#define MAY_FORGET(i) (pc[i] == NONE || pc[i] == i || epoch[pc[i]] != pe[i] || (stage[pc[i]] != STANDING && stage[pc[i]] != CLAIMING))
+#endif
 /* A release that the voter would ignore, now and later. With ASYNC a request of that epoch may come before it. */
 #ifdef ASYNC
 #define NOTHING_TO_HEAR(i, j) (outEpoch[i] < pe[j])
@@ -530,6 +536,9 @@ inline restarts(x) {
 
 inline losesPromise(x) {
 	pe[x] = 0; pc[x] = NONE; released[x] = 0; found[x] = 0; known[x] = 0;
+#ifndef FORGETS_AT_WORK /* nor are releases still under way after the wait for it */
+	out[x] = 0; outEpoch[x] = 0;
+#endif
 	LOSE_KNOWN(x)
 }
 
@@ -885,8 +894,8 @@ active proctype world() {
 		restarts(i);
 		if
 		:: true
-		:: forgets > 0 -> forgets--; losesPromise(i); printf("  and lost its promise\n")
-		:: losses > 0 -> losses--; losesPromise(i); data[i] = 0; log[i] = 0; rank[i] = 0; printf("  and lost its volume\n")
+		:: forgets > 0 && MAY_FORGET(i) -> forgets--; losesPromise(i); printf("  and lost its promise\n")
+		:: losses > 0 && MAY_FORGET(i) -> losses--; losesPromise(i); data[i] = 0; log[i] = 0; rank[i] = 0; printf("  and lost its volume\n")
 		fi
 	}
 	od
