@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -236,12 +237,13 @@ func addDatabases(mgr ctrl.Manager, o options, around database.Surroundings) (*d
 	if err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
-	openIssued := func() (cache.Cache, error) {
+	openIssued := func(failed toolscache.WatchErrorHandlerWithContext) (cache.Cache, error) {
 		cached, err := database.CacheOptions(o.namespaces)
 		if err != nil {
 			return nil, err
 		}
 		cached.Scheme, cached.Mapper, cached.HTTPClient = mgr.GetScheme(), mgr.GetRESTMapper(), mgr.GetHTTPClient()
+		cached.DefaultWatchErrorHandler = failed
 		return cache.New(mgr.GetConfig(), cached)
 	}
 	issued := database.NewIssued(mgr.GetRESTMapper(), openIssued, vault, reports, mgr.GetLogger().WithName("issued"))

@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -39,23 +38,9 @@ func TestManagerWithItsOwnRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer api.Stop()
-	scheme, err := newScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin, err := client.New(&rest.Config{
-		Host: api.Host, TLSClientConfig: rest.TLSClientConfig{CAData: api.CA, CertData: api.ClientCert, KeyData: api.ClientKey},
-	}, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, namespace := range []string{"plimsoll-system", "shop"} {
-		if err := admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	admin := prepare(t, api)
 	for _, file := range []string{
-		"crd/bases/plimsoll.dev_databases.yaml", "rbac/role.yaml", "rbac/role_binding.yaml", "rbac/leader_election.yaml", "rbac/service_account.yaml",
+		"rbac/role.yaml", "rbac/role_binding.yaml", "rbac/leader_election.yaml", "rbac/service_account.yaml",
 	} {
 		install(t, admin, filepath.Join("..", "config", filepath.FromSlash(file)))
 	}

@@ -8,7 +8,8 @@ const (
 	ConditionReconciling = "Reconciling"
 	// ConditionStalled is true when nothing will go on until a person does something; the message says what.
 	ConditionStalled = "Stalled"
-	// ConditionDurable is true while each acknowledged write is held durably by as many members as status.effective.synchronous asks.
+	// ConditionDurable is true while each write waits until a majority of the members holds it durably: what was acknowledged then
+	// outlives the loss of any one. It is false where the Database was asked not to wait.
 	ConditionDurable = "Durable"
 )
 
@@ -62,6 +63,6 @@ const (
 	ReasonMajority = "Majority"
 	// ReasonNoMajority : too few members are in step; writes wait (required) or are held by fewer members (preferred).
 	ReasonNoMajority = "NoMajority"
-	// ReasonAsynchronous : the Database was asked not to wait for replicas.
+	// ReasonAsynchronous : the Database was asked not to wait for replicas, or has only one instance.
 	ReasonAsynchronous = "Asynchronous"
 )

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+
+	"github.com/plimsoll-dev/plimsoll-operator/tests/authority"
 )
 
 // api is as much of an API server as an agent uses: single objects, updated under their resourceVersion.
@@ -38,9 +40,9 @@ func newAPI(t *testing.T, bootstrap string) *api {
 }
 
 // newTLSAPI is the same at an address, with the certificate that the in-cluster client wants.
-func newTLSAPI(t *testing.T, bootstrap, address string, ca *authority) *api {
+func newTLSAPI(t *testing.T, bootstrap, address string, ca *authority.Authority) *api {
 	t.Helper()
-	leaf := ca.leaf(t, uid, "kubernetes", nil, address)
+	leaf := ca.Leaf(t, uid, "kubernetes", authority.Addresses(address))
 	a := shells(bootstrap)
 	a.Server = httptest.NewUnstartedServer(a)
 	_ = a.Listener.Close()

@@ -28,6 +28,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/client"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine/postgres"
+	"github.com/plimsoll-dev/plimsoll-operator/tests/authority"
 )
 
 const (
@@ -39,7 +40,7 @@ const (
 type database struct {
 	t       *testing.T
 	dir     string
-	ca      *authority
+	ca      *authority.Authority
 	api     *api
 	network string // the first three numbers of the pods' addresses
 	// port of PostgreSQL, and the ports of the agents.
@@ -80,7 +81,7 @@ func emptyDatabase(t *testing.T, dir, network string) *database {
 	if os.Getuid() != 0 {
 		t.Skip("pods in namespaces of their own need root")
 	}
-	d := &database{t: t, dir: dir, ca: newAuthority(t), network: network}
+	d := &database{t: t, dir: dir, ca: authority.New(t), network: network}
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +102,7 @@ func emptyDatabase(t *testing.T, dir, network string) *database {
 // manage makes the manager's way to the agents.
 func (d *database) manage() {
 	d.t.Helper()
-	d.credentials.Store(new(d.ca.leaf(d.t, uid, client.ManagerName, nil)))
+	d.credentials.Store(new(d.ca.Leaf(d.t, uid, client.ManagerName)))
 	d.manager = client.New(uid, d.identity, client.WithPort(d.agentPort))
 	d.t.Cleanup(d.manager.Close)
 }
@@ -131,8 +132,8 @@ func (d *database) add(i int) *memberPod {
 			t.Fatal(err)
 		}
 	}
-	mount(t, at("member"), m.leaf(d.ca))
-	mount(t, at("server"), d.leaf(d.ca))
+	authority.Mount(t, at("member"), m.leaf(d.ca))
+	authority.Mount(t, at("server"), d.leaf(d.ca))
 	d.members = append(d.members, m)
 	return m
 }
@@ -147,8 +148,8 @@ func (d *database) identity() (*tls.Certificate, *x509.CertPool, error) {
 }
 
 // leaf is the server's, for its clients; all members share it.
-func (d *database) leaf(ca *authority) client.Credentials {
-	return ca.leaf(d.t, uid, "orders", []string{"orders-rw.shop.svc"}, d.network+".1", d.network+".2", d.network+".3")
+func (d *database) leaf(ca *authority.Authority) client.Credentials {
+	return ca.Leaf(d.t, uid, "orders", authority.Names("orders-rw.shop.svc"), authority.Addresses(d.network+".1", d.network+".2", d.network+".3"))
 }
 
 func (d *database) freePort() int {
@@ -278,4 +279,15 @@ func verifier(pass string) string {
 	stored := sha256.Sum256(sum(salted, "Client Key"))
 	b := base64.StdEncoding.EncodeToString
 	return fmt.Sprintf("SCRAM-SHA-256$4096:%s$%s:%s", b(salt), b(stored[:]), b(sum(salted, "Server Key")))
+}
+
+// must returns the value or ends the test.
+func must[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
 }

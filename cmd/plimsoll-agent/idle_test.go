@@ -195,7 +195,7 @@ func (m *memberPod) startReal(t *testing.T, binary string) {
 			t.Fatal(err)
 		}
 	}
-	for name, text := range map[string]string{"ca.crt": string(d.ca.pem), "token": "token"} {
+	for name, text := range map[string]string{"ca.crt": string(d.ca.PEM), "token": "token"} {
 		if err := os.WriteFile(filepath.Join(account, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -23,6 +23,7 @@ func main() {
 	os.Exit(dispatch(os.Args[1:], os.Stdout, os.Stderr))
 }
 
+// dispatch runs a command and gives the exit code, which is what counts where the words cannot be written.
 func dispatch(args []string, out, errs io.Writer) int {
 	if len(args) != 1 {
 		_, _ = fmt.Fprint(errs, usage)

@@ -24,6 +24,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/lease"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine/postgres/driver"
+	"github.com/plimsoll-dev/plimsoll-operator/tests/authority"
 )
 
 // envPod makes the test binary play one pod: it names a file with a pod value. envStage tells root's part from the user's.
@@ -123,8 +124,8 @@ type memberPod struct {
 func (m *memberPod) at(name string) string { return filepath.Join(m.db.dir, m.name, name) }
 
 // leaf is the member's own.
-func (m *memberPod) leaf(ca *authority) client.Credentials {
-	return ca.leaf(m.db.t, uid, client.MemberPrefix+m.name, []string{m.name, m.name + ".orders-members.shop.svc"}, m.pod.Address)
+func (m *memberPod) leaf(ca *authority.Authority) client.Credentials {
+	return ca.Leaf(m.db.t, uid, client.MemberPrefix+m.name, authority.Names(m.name, m.name+".orders-members.shop.svc"), authority.Addresses(m.pod.Address))
 }
 
 // start the pod.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/client"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+	"github.com/plimsoll-dev/plimsoll-operator/tests/authority"
 )
 
 // rotates changes the authority as the manager does: both are trusted, then the new one signs, then the old one goes. Streams and
@@ -20,27 +21,27 @@ import (
 func (d *database) rotates(t *testing.T, w *writer) {
 	lead, _ := d.roles(t)
 	streams := d.streams(t, lead)
-	old, next := d.ca, newAuthority(t)
-	both := slices.Concat(old.pem, next.pem)
+	old, next := d.ca, authority.New(t)
+	both := slices.Concat(old.PEM, next.PEM)
 	for _, phase := range []struct {
 		name   string
-		signer *authority
+		signer *authority.Authority
 		trust  []byte
 	}{
 		{"both are trusted", old, both},
 		{"the new one signs", next, both},
-		{"the old one is gone", next, next.pem},
+		{"the old one is gone", next, next.PEM},
 	} {
 		trusting := func(c client.Credentials) client.Credentials { c.CA = phase.trust; return c }
 		server := trusting(d.leaf(phase.signer))
 		want := map[string]string{}
 		for _, m := range d.members {
 			own := trusting(m.leaf(phase.signer))
-			mount(t, m.pod.Agent.MemberTLSDir, own)
-			mount(t, m.pod.Agent.ServerTLSDir, server)
+			authority.Mount(t, m.pod.Agent.MemberTLSDir, own)
+			authority.Mount(t, m.pod.Agent.ServerTLSDir, server)
 			want[m.name] = engine.SecretsHash(engine.TLSFiles{Certificate: own.Cert, Trusted: own.CA}, engine.TLSFiles{Certificate: server.Cert, Trusted: server.CA})
 		}
-		d.credentials.Store(new(trusting(phase.signer.leaf(t, uid, client.ManagerName, nil))))
+		d.credentials.Store(new(trusting(phase.signer.Leaf(t, uid, client.ManagerName))))
 		took := d.until("all have taken it: "+phase.name, 90*time.Second, func() error {
 			got := map[string]string{}
 			for _, m := range d.members {

@@ -42,6 +42,8 @@ type Options struct {
 	// Namespaces is where a namespace's labels are read, by name and metadata only. By default the manager's uncached reader:
 	// it needs the right to get namespaces, and neither to list nor to watch them.
 	Namespaces client.Reader
+	// Databases is where the Database is read whose scale is changed; by default the manager's uncached reader.
+	Databases client.Reader
 	// Callers is who may ask for admission; nil admits anyone who reaches the port.
 	Callers *Callers
 }
@@ -50,6 +52,9 @@ type Options struct {
 func Setup(mgr manager.Manager, o Options) error {
 	if o.Namespaces == nil {
 		o.Namespaces = mgr.GetAPIReader()
+	}
+	if o.Databases == nil {
+		o.Databases = mgr.GetAPIReader()
 	}
 	return Register(mgr.GetWebhookServer(), mgr.GetScheme(), o)
 }
@@ -64,7 +69,7 @@ func Register(server webhook.Server, scheme *runtime.Scheme, o Options) error {
 		return o.Callers.guard(&ctrladmission.Webhook{Handler: h})
 	}
 	decoder := ctrladmission.NewDecoder(scheme)
-	server.Register(ValidatePath, review(validator{decoder: decoder, engines: o.Engines}))
+	server.Register(ValidatePath, review(validator{decoder: decoder, engines: o.Engines, databases: o.Databases}))
 	server.Register(MutatePath, review(regions{namespaces: o.Namespaces}))
 	// Not guarded: an API server shows no certificate when it asks for a conversion, and a conversion tells nothing.
 	server.Register(ConvertPath, http.MaxBytesHandler(convert, maxConversionBytes))

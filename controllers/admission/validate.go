@@ -8,24 +8,29 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrladmission "sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/policy"
 )
 
-// +kubebuilder:webhook:path=/validate-plimsoll-dev-v1-database,mutating=false,failurePolicy=ignore,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=3,groups=plimsoll.dev,resources=databases,verbs=create;update;delete,versions=v1,name=databases.validate.plimsoll.dev,admissionReviewVersions=v1,serviceName=plimsoll-webhook,serviceNamespace=plimsoll-system
+// +kubebuilder:webhook:path=/validate-plimsoll-dev-v1-database,mutating=false,failurePolicy=ignore,matchPolicy=Equivalent,sideEffects=None,timeoutSeconds=3,groups=plimsoll.dev,resources=databases;databases/scale,verbs=create;update;delete,versions=v1,name=databases.validate.plimsoll.dev,admissionReviewVersions=v1,serviceName=plimsoll-webhook,serviceNamespace=plimsoll-system
 
 // validator asks policy about each Database that is created, changed or deleted.
 type validator struct {
-	decoder ctrladmission.Decoder
-	engines policy.Engines
+	decoder   ctrladmission.Decoder
+	engines   policy.Engines
+	databases client.Reader
 }
 
 // Handle answers one request.
-func (v validator) Handle(_ context.Context, r ctrladmission.Request) ctrladmission.Response {
+func (v validator) Handle(ctx context.Context, r ctrladmission.Request) ctrladmission.Response {
 	if r.Operation == admissionv1.Delete {
 		return v.remove(r)
+	}
+	if r.SubResource == subresourceScale {
+		return v.scale(ctx, r)
 	}
 	next := &v1.Database{}
 	if err := v.decoder.DecodeRaw(r.Object, next); err != nil {

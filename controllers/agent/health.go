@@ -32,7 +32,7 @@ func (h *health) handler() http.Handler {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		_, _ = fmt.Fprintln(w, "ok")
+		_, _ = fmt.Fprintln(w, "ok") // the kubelet may have given up; it asks again
 	}
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { say(w, h.live()) })
 	mux.HandleFunc("GET /startupz", func(w http.ResponseWriter, _ *http.Request) { say(w, h.started()) })

@@ -13,3 +13,14 @@ func TestMain(m *testing.M) {
 }
 
 func port(n int) string { return strconv.Itoa(n) }
+
+// must returns the value or ends the test.
+func must[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}

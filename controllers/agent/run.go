@@ -102,7 +102,7 @@ func (a *Agent) listen() ([]serving, error) {
 	}
 	probes, err := listen(a.cfg.Host, a.cfg.HealthPort)
 	if err != nil {
-		_ = agents.Close()
+		_ = agents.Close() // the port that is taken is what counts
 		return nil, err
 	}
 	s := &service{

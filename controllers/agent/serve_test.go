@@ -21,17 +21,15 @@ import (
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/client"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/lease"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+	"github.com/plimsoll-dev/plimsoll-operator/tests/authority"
 )
 
-const (
-	testUID = "11111111-2222-3333-4444-555555555555"
-	twoHour = 2 * time.Hour
-)
+const testUID = "11111111-2222-3333-4444-555555555555"
 
 // desk is a service on a loopback port, and what reached it.
 type desk struct {
 	service *service
-	ca      *authority
+	ca      *authority.Authority
 	dir     string
 	port    int
 
@@ -42,8 +40,8 @@ type desk struct {
 
 func newDesk(t *testing.T) *desk {
 	t.Helper()
-	d := &desk{ca: newAuthority(t), dir: t.TempDir()}
-	mount(t, d.dir, d.ca.leaf(t, testUID, client.MemberPrefix+"orders-1", twoHour, "orders-1"))
+	d := &desk{ca: authority.New(t), dir: t.TempDir()}
+	authority.Mount(t, d.dir, d.ca.Leaf(t, testUID, client.MemberPrefix+"orders-1", authority.Names("orders-1")))
 	cfg := Config{Namespace: "shop", Database: "orders", UID: testUID, Instance: "orders-1", MemberTLSDir: d.dir, ServerTLSDir: d.dir}
 	certs := newCertificates(d.dir, d.dir)
 	d.service = &service{
@@ -98,20 +96,20 @@ var here = engine.Peer{Name: "orders-1", Address: "127.0.0.1"} //nolint:gocheckn
 
 func TestWhoMayDoWhat(t *testing.T) {
 	d := newDesk(t)
-	stranger := newAuthority(t)
-	foreign := stranger.leaf(t, testUID, client.ManagerName, twoHour)
-	foreign.CA = d.ca.pem // it trusts the server; the server must not trust it
+	stranger := authority.New(t)
+	foreign := stranger.Leaf(t, testUID, client.ManagerName)
+	foreign.CA = d.ca.PEM // it trusts the server; the server must not trust it
 	rows := map[string]struct {
 		who                   client.Credentials
 		aim, report, question bool
 	}{
-		"the manager sets aims and reads reports":         {d.ca.leaf(t, testUID, client.ManagerName, twoHour), true, true, false},
-		"a member reads reports and speaks of leadership": {d.ca.leaf(t, testUID, client.MemberPrefix+"orders-2", twoHour), false, true, true},
-		"a manager of another Database is refused":        {d.ca.leaf(t, "99999999-2222-3333-4444-555555555555", client.ManagerName, twoHour), false, false, false},
-		"a leaf without an organisation is refused":       {d.ca.leaf(t, "", client.ManagerName, twoHour), false, false, false},
-		"a leaf of another name is refused":               {d.ca.leaf(t, testUID, "postgres", twoHour), false, false, false},
-		"a member without a name is refused":              {d.ca.leaf(t, testUID, client.MemberPrefix, twoHour), false, false, false},
-		"a leaf that has run out is refused":              {d.ca.leaf(t, testUID, client.ManagerName, time.Minute), false, false, false},
+		"the manager sets aims and reads reports":         {d.ca.Leaf(t, testUID, client.ManagerName), true, true, false},
+		"a member reads reports and speaks of leadership": {d.ca.Leaf(t, testUID, client.MemberPrefix+"orders-2"), false, true, true},
+		"a manager of another Database is refused":        {d.ca.Leaf(t, "99999999-2222-3333-4444-555555555555", client.ManagerName), false, false, false},
+		"a leaf without an organisation is refused":       {d.ca.Leaf(t, "", client.ManagerName), false, false, false},
+		"a leaf of another name is refused":               {d.ca.Leaf(t, testUID, "postgres"), false, false, false},
+		"a member without a name is refused":              {d.ca.Leaf(t, testUID, client.MemberPrefix), false, false, false},
+		"a leaf that has run out is refused":              {d.ca.Leaf(t, testUID, client.ManagerName, authority.Ended()), false, false, false},
 		"a leaf of another authority is refused":          {foreign, false, false, false},
 	}
 	for name, row := range rows {
@@ -145,7 +143,7 @@ func TestNobodyWithoutCertificate(t *testing.T) {
 
 func TestMemberSpeaksForItselfOnly(t *testing.T) {
 	d := newDesk(t)
-	c := d.client(t, d.ca.leaf(t, testUID, client.MemberPrefix+"orders-2", twoHour))
+	c := d.client(t, d.ca.Leaf(t, testUID, client.MemberPrefix+"orders-2"))
 	err := c.Post(t.Context(), here, lease.Path+"support", lease.Request{Kind: lease.KindSupport, Database: testUID, From: "orders-3", Seq: 1, Epoch: 9}, nil)
 	if !errors.Is(err, client.ErrRefused) {
 		t.Fatalf("got %v, want %v", err, client.ErrRefused)
@@ -157,7 +155,7 @@ func TestMemberSpeaksForItselfOnly(t *testing.T) {
 
 func TestAimIsRefused(t *testing.T) {
 	d := newDesk(t)
-	c := d.client(t, d.ca.leaf(t, testUID, client.ManagerName, twoHour))
+	c := d.client(t, d.ca.Leaf(t, testUID, client.ManagerName))
 	rows := map[string]struct {
 		aim  engine.Aim
 		want error
@@ -182,7 +180,7 @@ func TestAimIsRefused(t *testing.T) {
 // TestClientKnowsTheMember reaches an agent by an address that another member had before.
 func TestClientKnowsTheMember(t *testing.T) {
 	d := newDesk(t)
-	c := d.client(t, d.ca.leaf(t, testUID, client.ManagerName, twoHour))
+	c := d.client(t, d.ca.Leaf(t, testUID, client.ManagerName))
 	if _, err := c.Report(t.Context(), engine.Peer{Name: "orders-2", Address: "127.0.0.1"}); err == nil {
 		t.Fatal("the client took orders-1 for orders-2")
 	}
@@ -191,22 +189,22 @@ func TestClientKnowsTheMember(t *testing.T) {
 // TestRotation changes leaf, then authority, under a client that keeps asking on one connection and one that dials anew.
 func TestRotation(t *testing.T) {
 	d := newDesk(t)
-	before := d.client(t, d.ca.leaf(t, testUID, client.ManagerName, twoHour))
+	before := d.client(t, d.ca.Leaf(t, testUID, client.ManagerName))
 	told := func(c *client.Client) error { _, err := c.Report(t.Context(), here); return err }
 	expect(t, "before", told(before), true)
 	old := d.service.certs.hash()
 
-	next := newAuthority(t)
-	both := append(append([]byte{}, d.ca.pem...), next.pem...)
-	leaf := next.leaf(t, testUID, client.MemberPrefix+"orders-1", twoHour, "orders-1")
+	next := authority.New(t)
+	both := append(append([]byte{}, d.ca.PEM...), next.PEM...)
+	leaf := next.Leaf(t, testUID, client.MemberPrefix+"orders-1", authority.Names("orders-1"))
 	leaf.CA = both
-	mount(t, d.dir, leaf)
+	authority.Mount(t, d.dir, leaf)
 
 	expect(t, "a connection from before lives on", told(before), true)
-	manager := next.leaf(t, testUID, client.ManagerName, twoHour)
+	manager := next.Leaf(t, testUID, client.ManagerName)
 	manager.CA = both
 	expect(t, "a leaf of the new authority", told(d.client(t, manager)), true)
-	last := d.ca.leaf(t, testUID, client.ManagerName, twoHour)
+	last := d.ca.Leaf(t, testUID, client.ManagerName)
 	last.CA = both
 	expect(t, "a leaf of the old authority, while both are trusted", told(d.client(t, last)), true)
 	// The manager compares it with that of what it wrote: an authority is withdrawn only when all hashes fit.
@@ -215,18 +213,18 @@ func TestRotation(t *testing.T) {
 		t.Errorf("the report's hash of certificates is %s, before %s, want the manager's %s", got, old, want)
 	}
 
-	leaf.CA = next.pem
-	mount(t, d.dir, leaf)
+	leaf.CA = next.PEM
+	authority.Mount(t, d.dir, leaf)
 	expect(t, "a leaf of the old authority, when it is gone", told(d.client(t, last)), false)
 	expect(t, "a leaf of the new authority, to the end", told(d.client(t, manager)), true)
 
-	mount(t, d.dir, client.Credentials{CA: next.pem, Cert: []byte("half a file"), Key: leaf.Key})
+	authority.Mount(t, d.dir, client.Credentials{CA: next.PEM, Cert: []byte("half a file"), Key: leaf.Key})
 	expect(t, "broken files do not end service", told(d.client(t, manager)), true)
 }
 
 func TestWatchTellsAtOnce(t *testing.T) {
 	d := newDesk(t)
-	c := d.client(t, d.ca.leaf(t, testUID, client.ManagerName, twoHour))
+	c := d.client(t, d.ca.Leaf(t, testUID, client.ManagerName))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	got := make(chan engine.Report, 16)

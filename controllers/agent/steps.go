@@ -130,7 +130,7 @@ func (k *keeper) startServer(next step) {
 	p, err := k.table.Start(process.Spec{Path: c.Path, Args: c.Args, Env: c.Env, Dir: c.Dir, Stdout: write, Stderr: write, Credential: k.engine.Credential})
 	_ = write.Close() // the server has its own
 	if err != nil {
-		_ = read.Close()
+		_ = read.Close() // nobody writes to it
 		k.fail(start, err, 30*time.Second)
 		return
 	}

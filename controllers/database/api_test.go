@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path"
@@ -34,6 +35,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -70,6 +72,9 @@ func TestMain(m *testing.M) {
 	if code == 0 {
 		if err := goleak.Find(
 			goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
+			// controller-runtime leaves these behind when a cache of given namespaces is stopped before it is filled.
+			goleak.IgnoreTopFunction("sigs.k8s.io/controller-runtime/pkg/cache.newMultiNamespaceInformer.func1"),
+			goleak.IgnoreTopFunction("sigs.k8s.io/controller-runtime/pkg/cache.newMultiNamespaceInformerHandlerRegistration.func1"),
 			// A watch of metadata that is stopped while an event is on its way never ends in client-go. A manager stops its watches
 			// only when it ends.
 			goleak.IgnoreTopFunction("k8s.io/apimachinery/pkg/watch.(*filteredWatch).loop"),
@@ -142,9 +147,12 @@ type world struct {
 	fleet     *fleet
 	registry  *prometheus.Registry
 	health    *Health
-	requests  *requestLog
-	reports   *Reports
-	stop      func()
+	// ahead is how far the clock of health is before the others.
+	ahead    atomic.Int64
+	requests *requestLog
+	reports  *Reports
+	issued   *Issued
+	stop     func()
 }
 
 // requestLog counts what the manager asks of the API server, watches apart, and notes of what it watches the metadata or the whole.
@@ -152,13 +160,38 @@ type requestLog struct {
 	mu      sync.Mutex
 	all     []string
 	watches map[string]string
+	// hold is called with each request before it is sent, and may keep it; slow does so with what a watch brings.
+	hold func(*http.Request)
+	slow func(*http.Request)
 }
 
 func (l *requestLog) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		l.note(r)
-		return next.RoundTrip(r)
+		l.mu.Lock()
+		hold, slow := l.hold, l.slow
+		l.mu.Unlock()
+		if hold != nil {
+			hold(r)
+		}
+		resp, err := next.RoundTrip(r)
+		if err == nil && slow != nil {
+			resp.Body = slowBody{resp.Body, func() { slow(r) }}
+		}
+		return resp, err
 	})
+}
+
+// slowBody waits before each piece that is read of it.
+type slowBody struct {
+	io.ReadCloser
+	wait func()
+}
+
+func (b slowBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.wait()
+	return n, err
 }
 
 func (l *requestLog) note(r *http.Request) {
@@ -193,8 +226,13 @@ var worlds atomic.Int64 //nolint:gochecknoglobals // names of namespaces
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return newWorldWith(t, &requestLog{})
+}
+
+func newWorldWith(t *testing.T, requests *requestLog) *world {
+	t.Helper()
 	startShared(t)
-	w := &world{T: t, registry: prometheus.NewRegistry(), requests: &requestLog{}, namespace: fmt.Sprintf("t-%d", worlds.Add(1))}
+	w := &world{T: t, registry: prometheus.NewRegistry(), requests: requests, namespace: fmt.Sprintf("t-%d", worlds.Add(1))}
 	var err error
 	if w.person, err = client.New(shared.config, client.Options{Scheme: shared.scheme}); err != nil {
 		t.Fatal(err)
@@ -238,15 +276,16 @@ func (w *world) startManager() {
 	if err != nil {
 		w.Fatal(err)
 	}
-	openIssued := func() (cache.Cache, error) {
+	openIssued := func(failed toolscache.WatchErrorHandlerWithContext) (cache.Cache, error) {
 		own := cached
+		own.DefaultWatchErrorHandler = failed
 		own.Scheme, own.Mapper, own.HTTPClient = mgr.GetScheme(), mgr.GetRESTMapper(), mgr.GetHTTPClient()
 		return cache.New(config, own)
 	}
-	issued := NewIssued(mgr.GetRESTMapper(), openIssued, vault, w.reports, logr.Discard())
-	w.health = NewHealth(mgr.GetClient(), time.Now)
+	w.issued = NewIssued(mgr.GetRESTMapper(), openIssued, vault, w.reports, logr.Discard())
+	w.health = NewHealth(mgr.GetClient(), func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) })
 	r := New(Options{
-		Read: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: writer, Agents: dialer, Vault: vault, Reports: w.reports, Issued: issued, Metrics: counted,
+		Read: mgr.GetClient(), Live: mgr.GetAPIReader(), Writer: writer, Agents: dialer, Vault: vault, Reports: w.reports, Issued: w.issued, Metrics: counted,
 		Health: w.health, Events: mgr.GetEventRecorder("plimsoll-manager"), Now: time.Now, Policy: lives,
 		Surroundings: Surroundings{
 			AgentImage: "registry.test/plimsoll:v1", OperatorNamespace: "plimsoll-system", Engines: policy.Engines{v1.EnginePostgres: postgres.New(postgres.Options{})},

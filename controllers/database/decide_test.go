@@ -645,6 +645,45 @@ func TestAnotherMajorIsNotRolledOntoTheData(t *testing.T) {
 	}
 }
 
+// TestARollStopsAtTheFirstThatDoesNotComeBack: whatever the server could not start with, the other replica and the primary keep running
+// with what they have, and correcting the value is enough.
+func TestARollStopsAtTheFirstThatDoesNotComeBack(t *testing.T) {
+	s := settled(3)
+	s.Database.Spec.Parameters = v1.Parameters{"shared_buffers": "1TB"}
+	s.obey()
+	for _, n := range []string{"orders-1", "orders-2", "orders-3"} {
+		s.report(n, func(r *engine.Report) { r.RestartPending = []string{"shared_buffers"} })
+	}
+	first, got := play(t, s)
+	if len(first.Aims) != 1 || first.Aims[0].To.Instance != "orders-2" || first.Aims[0].Aim.Restart == "" {
+		t.Fatalf("the roll begins with %+v", got)
+	}
+	s.report("orders-2", func(r *engine.Report) {
+		r.Revision, r.RestartDone = first.Aims[0].Revision, first.Aims[0].Aim.Restart
+		r.Ready, r.Role, r.State, r.RestartPending = false, engine.Stopped, "failed", nil
+		r.Problem = "the server did not start: could not map anonymous shared memory"
+	})
+	want := gist{
+		Stalled: "ServerFailed: orders-2: the server did not start: could not map anonymous shared memory",
+		Working: "Changing: waiting for orders-2 to become ready before orders-3 is restarted",
+	}
+	if _, got := play(t, s); !cmp.Equal(want, got) {
+		t.Errorf("after it failed (-want +got):\n%s", cmp.Diff(want, got))
+	}
+	s.Database.Spec.Parameters = v1.Parameters{"shared_buffers": "256MB"}
+	corrected, got := play(t, s)
+	told := ""
+	for _, a := range corrected.Aims {
+		told += a.To.Instance + " "
+		if a.Aim.Switchover != nil || a.To.Instance == "orders-1" && a.Aim.Restart != "" {
+			t.Errorf("the primary is touched while orders-2 is down: %+v", got)
+		}
+	}
+	if !strings.Contains(told, "orders-2") {
+		t.Errorf("the correction reaches %q, not orders-2", told)
+	}
+}
+
 func TestCertManagerIsAskedBeforeItsSecretExists(t *testing.T) {
 	s := empty(1)
 	s.Database.Spec.TLS.IssuerRef = &v1.IssuerReference{Name: "ca", Kind: "ClusterIssuer"}

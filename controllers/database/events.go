@@ -40,7 +40,11 @@ func changes(before, now v1.DatabaseStatus) []occurrence {
 		}
 	}
 	if c, ok := turned(before, now, v1.ConditionDurable); ok && c.Status == metav1.ConditionFalse {
-		add(corev1.EventTypeWarning, c.Reason, "Replicate", c.Message)
+		kind := corev1.EventTypeWarning
+		if c.Reason == v1.ReasonAsynchronous {
+			kind = corev1.EventTypeNormal // as asked
+		}
+		add(kind, c.Reason, "Replicate", c.Message)
 	}
 	for _, h := range newHandOvers(before, now) {
 		note := fmt.Sprintf("%s leads with epoch %d", h.To, h.Epoch)

@@ -2,11 +2,14 @@ package database
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,7 +28,7 @@ const retryIssued = 10 * time.Second
 // cluster has that kind: a cluster without cert-manager is normal, and must turn no cache of the manager red.
 type Issued struct {
 	mapper  meta.RESTMapper
-	open    func() (cache.Cache, error)
+	open    OpenIssued
 	changed func(types.NamespacedName)
 	log     logr.Logger
 	wanted  chan struct{}
@@ -34,9 +37,15 @@ type Issued struct {
 	held cache.Cache // nil until it is filled
 }
 
-// NewIssued makes one. When a Certificate changes, vault reads the Secrets of its Database again and reports wakes the reconciler. Open
-// makes a cache of the manager's namespaces that holds no more than what carries Plimsoll's label.
-func NewIssued(mapper meta.RESTMapper, open func() (cache.Cache, error), vault *Vault, reports *Reports, log logr.Logger) *Issued {
+// OpenIssued makes a cache of the manager's namespaces that holds no more than what carries Plimsoll's label, and calls failed when a
+// watch of it ends with an error.
+type OpenIssued func(failed toolscache.WatchErrorHandlerWithContext) (cache.Cache, error)
+
+// errGone says that cert-manager's kinds were removed while they were followed.
+var errGone = errors.New("the kind is gone")
+
+// NewIssued makes one. When a Certificate changes, vault reads the Secrets of its Database again and reports wakes the reconciler.
+func NewIssued(mapper meta.RESTMapper, open OpenIssued, vault *Vault, reports *Reports, log logr.Logger) *Issued {
 	changed := func(database types.NamespacedName) {
 		vault.doubt(database)
 		reports.wake(database)
@@ -47,20 +56,23 @@ func NewIssued(mapper meta.RESTMapper, open func() (cache.Cache, error), vault *
 // NeedLeaderElection says that only the elected manager follows.
 func (i *Issued) NeedLeaderElection() bool { return true }
 
-// Start follows until ctx ends. Where the kind does not exist it waits for a Database that wants it.
+// Start follows until ctx ends. Where the kind does not exist, or not any more, it waits until a Certificate could be asked for: what
+// the mapper says then is not asked, since it remembers kinds that are gone.
 func (i *Issued) Start(ctx context.Context) error {
 	for {
-		kind := desired.IssuedKind()
-		_, err := i.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 		var again <-chan time.Time
+		err := i.exists()
+		if err == nil {
+			err = i.follow(ctx)
+		}
 		switch {
-		case err == nil:
-			if err = i.follow(ctx); ctx.Err() != nil {
-				return nil
+		case errors.Is(err, errGone):
+			select {
+			case <-i.wanted: // from before it went
+			default:
 			}
+		case !meta.IsNoMatchError(err) && ctx.Err() == nil:
 			i.log.Info("cannot follow the Certificates of cert-manager; trying again", "error", err.Error())
-			again = time.After(retryIssued)
-		case !meta.IsNoMatchError(err):
 			again = time.After(retryIssued)
 		}
 		select {
@@ -72,6 +84,13 @@ func (i *Issued) Start(ctx context.Context) error {
 	}
 }
 
+// exists is nil if the cluster has, or once had, the kind.
+func (i *Issued) exists() error {
+	kind := desired.IssuedKind()
+	_, err := i.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	return err
+}
+
 // want says that a Certificate was made, so that the kind exists.
 func (i *Issued) want() {
 	select {
@@ -81,7 +100,17 @@ func (i *Issued) want() {
 }
 
 func (i *Issued) follow(ctx context.Context) error {
-	held, err := i.open()
+	ctx, gone := context.WithCancelCause(ctx)
+	defer gone(nil)
+	var filled atomic.Bool
+	held, err := i.open(func(ctx context.Context, r *toolscache.Reflector, err error) {
+		// One that was never filled goes on trying: it leaves goroutines behind if it is stopped.
+		if apierrors.IsNotFound(err) && filled.Load() {
+			gone(errGone)
+			return
+		}
+		toolscache.DefaultWatchErrorHandler(ctx, r, err)
+	})
 	if err != nil {
 		return fmt.Errorf("make a cache: %w", err)
 	}
@@ -94,10 +123,25 @@ func (i *Issued) follow(ctx context.Context) error {
 	}); err != nil {
 		return fmt.Errorf("watch: %w", err)
 	}
+	go func() { filled.Store(held.WaitForCacheSync(ctx)) }()
+	i.hold(held)
+	defer i.hold(nil)
+	if err := held.Start(ctx); err != nil {
+		return fmt.Errorf("watch: %w", err)
+	}
+	return context.Cause(ctx)
+}
+
+func (i *Issued) hold(c cache.Cache) {
 	i.mu.Lock()
-	i.held = held
-	i.mu.Unlock()
-	return held.Start(ctx)
+	defer i.mu.Unlock()
+	i.held = c
+}
+
+func (i *Issued) following() cache.Cache {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.held
 }
 
 func (i *Issued) wake(obj any) {
@@ -113,9 +157,7 @@ func (i *Issued) wake(obj any) {
 
 // certificate of a Database as it was last heard of; nil without one, and before the first list.
 func (i *Issued) certificate(ctx context.Context, d *v1.Database) *metav1.PartialObjectMetadata {
-	i.mu.Lock()
-	held := i.held
-	i.mu.Unlock()
+	held := i.following()
 	if held == nil {
 		return nil
 	}

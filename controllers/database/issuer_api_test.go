@@ -161,6 +161,15 @@ func TestIssuer(t *testing.T) {
 			t.Error("the server's certificate was changed")
 		}
 	})
+
+	t.Run("it goes on when cert-manager is back", func(t *testing.T) {
+		quick.until("quick", "the watch to have ended", func(*v1.Database) bool { return quick.issued.following() == nil })
+		w.installCertManager()
+		w.startCertManager()
+		w.clusterIssuer(t, "everywhere", "root")
+		quick.until("quick", "nothing to wait for", func(d *v1.Database) bool { return running(d) && unstalled(d) })
+		quick.until("quick", "the Certificate to be followed", func(d *v1.Database) bool { return quick.issued.certificate(t.Context(), d) != nil })
+	})
 }
 
 func unstalled(d *v1.Database) bool {
@@ -222,11 +231,11 @@ func (w *world) apply(text string) {
 func (w *world) clusterIssuer(t *testing.T, name, secret string) {
 	t.Helper()
 	const where = "cert-manager" // where cert-manager keeps what belongs to the cluster
-	if err := w.person.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: where}}); err != nil {
+	if err := w.person.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: where}}); client.IgnoreAlreadyExists(err) != nil {
 		t.Fatal(err)
 	}
 	root := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: where, Name: secret}, Type: corev1.SecretTypeTLS, Data: w.secret(secret).Data}
-	if err := w.person.Create(t.Context(), root); err != nil {
+	if err := w.person.Create(t.Context(), root); client.IgnoreAlreadyExists(err) != nil {
 		t.Fatal(err)
 	}
 	issuer := &unstructured.Unstructured{Object: map[string]any{
@@ -271,7 +280,7 @@ func (w *world) renew(name string) {
 
 func (w *world) crds() []client.Object {
 	w.Helper()
-	documents, err := cluster.CertManagerCRDs(w.Context())
+	documents, err := cluster.CertManagerCRDs()
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -293,6 +302,22 @@ func (w *world) installCertManager() {
 			w.Fatal(err)
 		}
 		w.Cleanup(func() { _ = w.person.Delete(context.Background(), crd) })
+	}
+	kinds := []string{"Certificate", "CertificateRequest", "Issuer", "ClusterIssuer"}
+	deadline := time.Now().Add(20 * time.Second)
+	for len(kinds) > 0 {
+		list := &unstructured.UnstructuredList{}
+		list.SetAPIVersion("cert-manager.io/v1")
+		list.SetKind(kinds[0] + "List")
+		err := w.person.List(w.Context(), list)
+		if err == nil {
+			kinds = kinds[1:]
+			continue
+		}
+		if time.Now().After(deadline) {
+			w.Fatalf("the API server does not serve kind %s: %v", kinds[0], err)
+		}
+		time.Sleep(100 * time.Millisecond)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,9 @@ import (
 
 // maxHandOvers is how many changes of the leader status keeps.
 const maxHandOvers = 10
+
+// maxMessage bounds a message that may hold others' words, as an event's note is bounded.
+const maxMessage = maxNote
 
 // summarise tells how things are: the new status, from the old one and what this pass saw, planned and did. It is pure.
 func summarise(s Seen, p Plan, acted Acted, now time.Time) v1.DatabaseStatus {
@@ -92,7 +96,7 @@ func instance(s Seen, p Plan, name string, now time.Time) v1.InstanceStatus {
 			lag := r.LagBytes
 			i.LagBytes = &lag
 		}
-		if i.Message = r.Problem; i.Message == "" {
+		if i.Message = oneLine(r.Problem); i.Message == "" {
 			i.Message = fullness(r)
 		}
 	case pod == nil:
@@ -103,7 +107,7 @@ func instance(s Seen, p Plan, name string, now time.Time) v1.InstanceStatus {
 		i.State, i.Ready, i.Message = "silent", now.Sub(since.Time) > silentAfter, silentWords
 		i.Version = versionTold(s.Database, name)
 	default:
-		i.State, i.Message = "starting", waitsFor(s, name, now)
+		i.State, i.Message = "starting", oneLine(waitsFor(s, name, now))
 	}
 	return i
 }
@@ -266,11 +270,20 @@ func conditions(s Seen, p Plan, acted Acted, status v1.DatabaseStatus) []metav1.
 }
 
 func condition(kind string, yes bool, reason, message string) metav1.Condition {
-	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: oneLine(message)}
 	if yes {
 		c.Status = metav1.ConditionTrue
 	}
 	return c
+}
+
+// oneLine is for tables and for `kubectl wait`: errors that were joined, and what other programs say, come in several lines.
+func oneLine(text string) string {
+	lines := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return cut(strings.Join(slices.DeleteFunc(lines, func(l string) bool { return l == "" }), "; "), maxMessage)
 }
 
 func ready(s Seen, p Plan, status v1.DatabaseStatus) metav1.Condition {
@@ -365,14 +378,28 @@ func durable(s Seen, p Plan) metav1.Condition {
 	case leader == nil || leader.Role != engine.Primary:
 		return metav1.Condition{Type: v1.ConditionDurable, Status: metav1.ConditionUnknown, Reason: v1.ReasonNoPrimary, Message: "no primary says how its writes are held"}
 	case mode == v1.SynchronousNone:
-		return condition(v1.ConditionDurable, true, v1.ReasonAsynchronous, "writes wait for no replica, as asked: the newest can be lost with the primary")
+		return condition(v1.ConditionDurable, false, v1.ReasonAsynchronous, "writes wait for no replica, as asked: the newest can be lost with the primary")
 	case leader.InSync >= leader.SyncWanted && leader.SyncWanted > 0:
-		return condition(v1.ConditionDurable, true, v1.ReasonMajority, fmt.Sprintf("%d replicas are in step, and each write waits for %d", leader.InSync, leader.SyncWanted))
+		return condition(v1.ConditionDurable, true, v1.ReasonMajority, inStep(leader.InSync, leader.SyncWanted))
 	case leader.SyncWanted == 0:
 		return condition(v1.ConditionDurable, false, v1.ReasonNoMajority, "the leader is the only voter: writes wait for no replica until one has joined again")
 	case mode == v1.SynchronousPreferred:
 		return condition(v1.ConditionDurable, false, v1.ReasonNoMajority, "too few replicas are in step: writes go on and are held by fewer members")
 	default:
 		return condition(v1.ConditionDurable, false, v1.ReasonNoMajority, "too few replicas are in step: writes wait for one that is")
+	}
+}
+
+// inStep says how many replicas follow closely, and how many of them a write waits for.
+func inStep(replicas, waits int) string {
+	switch {
+	case replicas == 1:
+		return "1 replica is in step, and each write waits for it"
+	case replicas == 2 && waits == 2:
+		return "2 replicas are in step, and each write waits for both"
+	case replicas == waits:
+		return fmt.Sprintf("%d replicas are in step, and each write waits for all of them", replicas)
+	default:
+		return fmt.Sprintf("%d replicas are in step, and each write waits for %d of them", replicas, waits)
 	}
 }

@@ -40,6 +40,40 @@ func TestALeaderThatIsTheOnlyVoterIsNotSaidToWait(t *testing.T) {
 	}
 }
 
+// TestMessagesAreOfOneLine: errors that were joined, and words of other programs, come in several, and in any length.
+func TestMessagesAreOfOneLine(t *testing.T) {
+	s := settled(3)
+	s.report("orders-3", func(r *engine.Report) { r.Ready, r.Problem = false, "first\n  second\r\n\nthird" })
+	failed := Acted{Err: errors.Join(errors.New("apply Service orders-rw: refused"), errors.New("apply Role orders-agent: "+strings.Repeat("ü", 2000)))}
+	status := summarise(s.Seen, decide(s.Seen, surroundings(), noon()), failed, noon())
+	if got := status.Instances[2].Message; got != "first; second; third" {
+		t.Errorf("orders-3 says %q", got)
+	}
+	c := meta.FindStatusCondition(status.Conditions, v1.ConditionReconciling)
+	if want := "trying again: apply Service orders-rw: refused; apply Role orders-agent: ü"; !strings.HasPrefix(c.Message, want) {
+		t.Errorf("message %q, want one that begins %q", c.Message, want)
+	}
+	if len(c.Message) > maxMessage || !strings.HasSuffix(c.Message, "ü...") {
+		t.Errorf("message of %d bytes, want %d at most: ...%s", len(c.Message), maxMessage, c.Message[len(c.Message)-10:])
+	}
+}
+
+func TestDurableCountsInWords(t *testing.T) {
+	for want, row := range map[string]struct{ replicas, inSync, wanted int }{
+		"1 replica is in step, and each write waits for it":            {2, 1, 1},
+		"2 replicas are in step, and each write waits for 1 of them":   {3, 2, 1},
+		"2 replicas are in step, and each write waits for both":        {4, 2, 2},
+		"4 replicas are in step, and each write waits for 2 of them":   {5, 4, 2},
+		"3 replicas are in step, and each write waits for all of them": {6, 3, 3},
+	} {
+		s := settled(int32(row.replicas))
+		s.report("orders-1", func(r *engine.Report) { r.InSync, r.SyncWanted = row.inSync, row.wanted })
+		if got := durable(s.Seen, decide(s.Seen, surroundings(), noon())); got.Message != want || got.Status != metav1.ConditionTrue {
+			t.Errorf("Durable is %s: %q, want %q", got.Status, got.Message, want)
+		}
+	}
+}
+
 func TestAVolumeThatIsNearlyFullIsTold(t *testing.T) {
 	for sentence, row := range map[string]struct {
 		change func(*engine.Report)
@@ -173,7 +207,16 @@ func TestSummarise(t *testing.T) {
 		},
 		"a single instance waits for nobody": {
 			scene: func() *scene { return settled(1) },
-			want:  with(func(x *told) { x.Ready, x.Dur = "1/1", "True Asynchronous" }),
+			want:  with(func(x *told) { x.Ready, x.Dur = "1/1", "False Asynchronous" }),
+		},
+		"replicas that nobody waits for do not make a write durable": {
+			scene: func() *scene {
+				s := settled(3)
+				s.Database.Spec.Replication.Synchronous = v1.SynchronousNone
+				s.obey()
+				return s
+			},
+			want: with(func(x *told) { x.Dur = "False Asynchronous" }),
 		},
 		"what failed is tried again, and said": {
 			scene: func() *scene { return settled(3) }, acted: Acted{Err: errors.New("the API server is busy")},
@@ -274,6 +317,16 @@ func TestHandOversAreKeptNewestFirst(t *testing.T) {
 	}
 	if got[9].Epoch != 2 {
 		t.Errorf("the oldest kept is of epoch %d", got[9].Epoch)
+	}
+}
+
+// TestWhatWasAskedForIsNoWarning: a Database of one instance begins with it.
+func TestWhatWasAskedForIsNoWarning(t *testing.T) {
+	now := summarise(settled(1).Seen, decide(settled(1).Seen, surroundings(), noon()), Acted{}, noon())
+	for _, o := range changes(v1.DatabaseStatus{}, now) {
+		if o.Type == corev1.EventTypeWarning {
+			t.Errorf("a warning: %+v", o)
+		}
 	}
 }
 

@@ -34,7 +34,7 @@ func minimal() desired.Inputs {
 			},
 		},
 		Parts: engine.Parts{
-			Image: "postgres:17", RunAsUser: 999, Port: corev1.ContainerPort{Name: "postgres", ContainerPort: 5432},
+			Name: "postgresql", Image: "postgres:17", RunAsUser: 999, Port: corev1.ContainerPort{Name: "postgres", ContainerPort: 5432},
 			Env: []corev1.EnvVar{{Name: "PGHOST", Value: engine.RunDir}},
 		},
 		Effective:         v1.EffectiveSpec{Image: "postgres:17"},
@@ -45,6 +45,7 @@ func minimal() desired.Inputs {
 
 func full() desired.Inputs {
 	in := minimal()
+	in.Database.Labels = map[string]string{"app.kubernetes.io/part-of": "webshop", "team": "a"}
 	s := &in.Database.Spec
 	s.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
 	s.Replicas = new(int32(5))
@@ -178,6 +179,22 @@ func TestWhatMakesAPodOutdated(t *testing.T) {
 	}
 }
 
+// TestNothingSelectsByTheLabelsForPeople: other values of them change no selector and no pod's spec, so that they restart nothing.
+func TestNothingSelectsByTheLabelsForPeople(t *testing.T) {
+	bare := func(name, whole string) []client.Object {
+		in := full()
+		in.Parts.Name, in.Database.Labels = name, map[string]string{"app.kubernetes.io/part-of": whole}
+		all := everything(in)
+		for _, obj := range all {
+			obj.SetLabels(nil)
+		}
+		return all
+	}
+	if diff := cmp.Diff(bare("postgresql", "webshop"), bare("another", "")); diff != "" {
+		t.Errorf("more than labels differ:\n%s", diff)
+	}
+}
+
 func TestBuildersDoNotChangeTheirInputs(t *testing.T) {
 	in, before := full(), full()
 	for range 2 {
@@ -270,8 +287,9 @@ func TestEveryObjectCarriesItsLabelsAndOwner(t *testing.T) {
 	for name, in := range map[string]desired.Inputs{"minimal": minimal(), "full": full()} {
 		for _, obj := range everything(in) {
 			for key, want := range map[string]string{
-				"app.kubernetes.io/name": "plimsoll", "app.kubernetes.io/instance": "orders",
-				"app.kubernetes.io/managed-by": "plimsoll-operator", v1.LabelDatabase: "orders",
+				"app.kubernetes.io/name": "postgresql", "app.kubernetes.io/instance": "orders", "app.kubernetes.io/component": "database",
+				"app.kubernetes.io/managed-by": "plimsoll", "app.kubernetes.io/part-of": in.Database.Labels["app.kubernetes.io/part-of"],
+				v1.LabelDatabase: "orders",
 			} {
 				if got := obj.GetLabels()[key]; got != want {
 					t.Errorf("%s %T %s: label %s is %q, want %q", name, obj, obj.GetName(), key, got, want)

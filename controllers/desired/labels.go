@@ -12,15 +12,16 @@ const (
 	labelInstance  = "app.kubernetes.io/instance"
 	labelManagedBy = "app.kubernetes.io/managed-by"
 	labelComponent = "app.kubernetes.io/component"
+	labelPartOf    = "app.kubernetes.io/part-of"
 
-	nameValue      = "plimsoll"
-	managedByValue = "plimsoll-operator"
-	managerValue   = "manager"
+	operatorValue = "plimsoll"
+	managerValue  = "manager"
+	databaseValue = "database"
 )
 
 // ManagerPodLabels select the manager's pods in the operator's namespace; its Deployment must carry them.
 func ManagerPodLabels() map[string]string {
-	return map[string]string{labelName: nameValue, labelComponent: managerValue}
+	return map[string]string{labelName: operatorValue, labelComponent: managerValue}
 }
 
 // Selector matches the pods of a Database.
@@ -28,13 +29,21 @@ func Selector(database string) map[string]string {
 	return map[string]string{v1.LabelDatabase: database}
 }
 
+// labels are for people and their tools: nothing of Plimsoll's selects by any but plimsoll.dev's, so that these may change without
+// a pod that is made anew. What the database is part of, only its owner can say: by that label on the Database. There is none for the
+// version: a pod may outlive a change of it, and status.instances says what each one runs.
 func labels(in Inputs) map[string]string {
-	return map[string]string{
-		labelName:        nameValue,
+	l := map[string]string{
+		labelName:        in.Parts.Name,
 		labelInstance:    in.Database.Name,
-		labelManagedBy:   managedByValue,
+		labelComponent:   databaseValue,
+		labelManagedBy:   operatorValue,
 		v1.LabelDatabase: in.Database.Name,
 	}
+	if whole := in.Database.Labels[labelPartOf]; whole != "" {
+		l[labelPartOf] = whole
+	}
+	return l
 }
 
 func instanceLabels(in Inputs, i Instance) map[string]string {

@@ -9,13 +9,16 @@ import (
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 )
 
+// sliceKeeper fills the slice of the Service for writes.
+const sliceKeeper = "plimsoll-operator"
+
 // EndpointSlice is the shell that the leader's agent fills. Create it once and never apply it: its lists are atomic and the
 // agent's, and an apply that names one would take it over, or empty it. The agent updates only the endpoints.
 func EndpointSlice(in Inputs) *discoveryv1.EndpointSlice {
 	m := meta(in, EndpointSliceName(in.Database.Name))
 	m.Labels[discoveryv1.LabelServiceName] = WriteServiceName(in.Database.Name)
 	// Another value than the endpoint controller's, so that it leaves the slice alone.
-	m.Labels[discoveryv1.LabelManagedBy] = managedByValue
+	m.Labels[discoveryv1.LabelManagedBy] = sliceKeeper
 	kind := in.AddressType
 	if kind == "" {
 		kind = discoveryv1.AddressTypeIPv4

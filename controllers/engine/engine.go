@@ -65,6 +65,8 @@ type Member struct {
 
 // Parts are what a database adds to a pod.
 type Parts struct {
+	// Name of the engine's product, for the label app.kubernetes.io/name.
+	Name string
 	// Image by default for spec.version, as a repository and tag, where spec.image is empty.
 	Image string
 	// RunAsUser and Group that the default image wants.

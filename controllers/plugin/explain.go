@@ -32,6 +32,8 @@ func advice(reason string) string {
 		return "change the field that the message names, then apply again"
 	case v1.ReasonSecretMissing:
 		return "create the Secret, or the key, that the message names"
+	case v1.ReasonIssuerNotReady:
+		return "create or mend the issuer that the message names, or remove spec.tls.issuerRef"
 	case v1.ReasonSecretConflict:
 		return "delete the Secret that the message names, or name the Database otherwise"
 	case v1.ReasonNameConflict:

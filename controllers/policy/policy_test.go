@@ -67,6 +67,9 @@ func TestCheck(t *testing.T) {
 		"its own authority as the server's certificate": {
 			func(d *v1.Database) { d.Spec.TLS.ServerSecret = "orders-ca" }, `spec.tls.serverSecret: Invalid value: "orders-ca": Plimsoll writes this Secret for the Database orders itself; name one of your own`,
 		},
+		"what cert-manager writes for it as the server's certificate": {
+			func(d *v1.Database) { d.Spec.TLS.ServerSecret = "orders-issued" }, `spec.tls.serverSecret: Invalid value: "orders-issued": Plimsoll writes this Secret for the Database orders itself; name one of your own`,
+		},
 		"a member's Secret as the credentials": {
 			func(d *v1.Database) { d.Spec.Bootstrap.CredentialsSecret = "orders-12-member" }, `spec.bootstrap.credentialsSecret: Invalid value: "orders-12-member": Plimsoll writes this Secret for the Database orders itself; name one of your own`,
 		},

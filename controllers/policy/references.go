@@ -10,7 +10,7 @@ import (
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 )
 
-// ownSecrets refuses a reference to a Secret that Plimsoll itself writes for this Database: two writers would fight over it, and
+// ownSecrets refuses a reference to a Secret that Plimsoll itself writes for this Database, or has cert-manager write: two writers would fight over it, and
 // its first content would be asked of itself.
 func ownSecrets(d *v1.Database, spec *field.Path) field.ErrorList {
 	var found field.ErrorList
@@ -31,7 +31,7 @@ func ownSecrets(d *v1.Database, spec *field.Path) field.ErrorList {
 }
 
 func isOwnSecret(database, secret string) bool {
-	for _, suffix := range []string{"-app", "-ca", "-server"} {
+	for _, suffix := range []string{"-app", "-ca", "-server", "-issued"} {
 		if secret == database+suffix {
 			return true
 		}

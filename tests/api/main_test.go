@@ -137,7 +137,7 @@ func (w *world) serveHooks(ctx context.Context, dir string) (<-chan struct{}, er
 	}
 	w.hooks = fmt.Sprintf("https://127.0.0.1:%d", port)
 	server := admission.NewServer(admission.ServerOptions{Host: "127.0.0.1", Port: port, CertDir: filepath.Join(dir, "hooks")})
-	if err := admission.Register(counting{server, &w.conversions}, w.scheme, admission.Options{Engines: engines(), Namespaces: w.client}); err != nil {
+	if err := admission.Register(counting{server, &w.conversions}, w.scheme, admission.Options{Engines: engines(), Namespaces: w.client, Databases: w.client}); err != nil {
 		return nil, err
 	}
 	done := make(chan struct{})

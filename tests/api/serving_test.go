@@ -46,7 +46,7 @@ func TestTheManagerKeepsItsOwnCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := admission.NewServer(admission.ServerOptions{Host: "127.0.0.1", Port: port, GetCertificate: k.GetCertificate})
-	if err := admission.Register(server, shared.scheme, admission.Options{Engines: engines(), Namespaces: shared.client}); err != nil {
+	if err := admission.Register(server, shared.scheme, admission.Options{Engines: engines(), Namespaces: shared.client, Databases: shared.client}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -200,7 +200,7 @@ func TestCallers(t *testing.T) {
 				t.Fatal(err)
 			}
 			server := admission.NewServer(admission.ServerOptions{Host: "127.0.0.1", Port: port, CertDir: dir, Callers: callers})
-			if err := admission.Register(server, shared.scheme, admission.Options{Engines: engines(), Namespaces: shared.client, Callers: callers}); err != nil {
+			if err := admission.Register(server, shared.scheme, admission.Options{Engines: engines(), Namespaces: shared.client, Databases: shared.client, Callers: callers}); err != nil {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithCancel(t.Context())

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -182,6 +183,48 @@ func TestWarnings(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestTheScaleSubresourceIsAskedAbout: `kubectl scale` and autoscalers write no Database, and get the same answers.
+func TestTheScaleSubresourceIsAskedAbout(t *testing.T) {
+	for _, version := range versions() {
+		c, warnings := listening(t)
+		// A rule that it breaks already, stored before the rule was made, holds up no change of the number.
+		d := document(version, namespace(t, nil), fresh(), set("spec.parameters", map[string]any{"max_wal_senders": "7"}))
+		withoutWebhooks(t, func() {
+			set("spec.resources.limits", map[string]any{"cpu": "-1"})(d.Object)
+			if err := c.Create(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+		})
+		warnings.take()
+		take := func() []string {
+			return slices.DeleteFunc(warnings.take(), func(w string) bool { return strings.Contains(w, "is deprecated") })
+		}
+		scale := func(replicas int64) error {
+			to := &unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": map[string]any{"name": d.GetName(), "namespace": d.GetNamespace()},
+				"spec": map[string]any{"replicas": replicas},
+			}}
+			return c.SubResource("scale").Update(t.Context(), d.DeepCopy(), client.WithSubResourceBody(to))
+		}
+		if err := scale(4); err != nil {
+			t.Errorf("%s: %v", version, err)
+		}
+		want := []string{"spec.replicas: 4 instances survive the loss of 1, as 3 would, because a majority is 3; use an odd number"}
+		if diff := cmp.Diff(want, take()); diff != "" {
+			t.Errorf("%s: %s", version, diff)
+		}
+		if err := scale(5); err != nil {
+			t.Errorf("%s: %v", version, err)
+		}
+		if got := take(); len(got) > 0 {
+			t.Errorf("%s: an odd number is warned of: %v", version, got)
+		}
+		check(t, scale(7), `spec.parameters[max_wal_senders]: Invalid value: "7": max_wal_senders must be`)
+		check(t, scale(10), "spec.replicas: Invalid value: more than maxReplicas, which is 9; lower replicas or raise maxReplicas")
+		check(t, scale(0), "spec.replicas: Invalid value: 0")
 	}
 }
 

@@ -18,7 +18,7 @@ const productModule = "github.com/plimsoll-dev/plimsoll-operator"
 
 // BuildOptions says what Build builds.
 type BuildOptions struct {
-	API bool      // only what StartAPI needs
+	API bool      // what StartAPI and the tests beside it need, in place of what a cluster needs
 	Out io.Writer // progress lines
 }
 
@@ -44,7 +44,7 @@ func Build(ctx context.Context, o BuildOptions) error {
 	}
 	defer unlock()
 	for _, p := range pins() {
-		if o.API && !p.API {
+		if o.API && !p.API || !o.API && p.Tests {
 			continue
 		}
 		if err := b.build(ctx, p); err != nil {
@@ -87,11 +87,40 @@ func (b builder) build(ctx context.Context, p pin) error {
 	if err := os.Rename(filepath.Join(tmp, p.Name), target); err != nil {
 		return fmt.Errorf("build %s: %w", p.Name, err)
 	}
+	if p.Beside != "" {
+		if err := b.keepBeside(ctx, p); err != nil {
+			return err
+		}
+	}
 	if err := replaceFile(stamp, []byte(key), 0o644); err != nil {
 		return err
 	}
 	fmt.Fprintf(b.out, "built    %s %s in %s\n", p.Name, p.Version, time.Since(start).Round(100*time.Millisecond))
 	return nil
+}
+
+// keepBeside copies files of the pin's module: the cache may outlive the modules, and a cluster has no way to a proxy.
+func (b builder) keepBeside(ctx context.Context, p pin) error {
+	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", p.Module)
+	cmd.Dir, cmd.Env = filepath.Join(b.room, p.In), append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+	dir, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("find the files of %s: %w", p.Module, err)
+	}
+	from := filepath.Join(strings.TrimSpace(string(dir)), filepath.FromSlash(p.Beside))
+	names, err := filepath.Glob(filepath.Join(from, "*.yaml"))
+	if err != nil || len(names) == 0 {
+		return fmt.Errorf("find the files of %s: %s has %d", p.Module, from, len(names))
+	}
+	var all []byte
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return fmt.Errorf("keep the files of %s: %w", p.Module, err)
+		}
+		all = append(append(all, "---\n"...), text...)
+	}
+	return replaceFile(filepath.Join(b.bin, p.Name+".yaml"), all, 0o644)
 }
 
 // key of a pin, with the source of a program of ours.

@@ -1,46 +1,30 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"time"
 )
 
 const certManagerModule = "github.com/cert-manager/cert-manager"
 
 // CertManagerCRDs returns the CustomResourceDefinitions of the pinned cert-manager, each a YAML document.
-func CertManagerCRDs(ctx context.Context) ([][]byte, error) {
-	root, err := checkout()
+func CertManagerCRDs() ([][]byte, error) {
+	path, err := Binary("cert-manager.yaml")
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute) // the module may have to be fetched again
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", certManagerModule)
-	cmd.Dir, cmd.Env = filepath.Join(root, "tests", "cluster", "binaries", "certmanager"), append(os.Environ(), "GOWORK=off", "GOFLAGS=")
-	raw, err := cmd.Output()
+	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("fetch %s: %w", certManagerModule, err)
-	}
-	var module struct{ Dir string }
-	if err := json.Unmarshal(raw, &module); err != nil {
-		return nil, fmt.Errorf("find the files of %s: %w", certManagerModule, err)
-	}
-	names, err := filepath.Glob(filepath.Join(module.Dir, "deploy", "crds", "*.yaml"))
-	if err != nil || len(names) == 0 {
-		return nil, fmt.Errorf("find the CRDs of %s in %s: %d files, %w", certManagerModule, module.Dir, len(names), err)
+		return nil, fmt.Errorf("read the CRDs of cert-manager: %w", err)
 	}
 	var crds [][]byte
-	for _, name := range names {
-		crd, err := os.ReadFile(name)
-		if err != nil {
-			return nil, fmt.Errorf("read the CRDs of cert-manager: %w", err)
+	for part := range bytes.SplitSeq(append([]byte("\n"), text...), []byte("\n---\n")) {
+		if len(bytes.TrimSpace(part)) > 0 {
+			crds = append(crds, part)
 		}
-		crds = append(crds, crd)
 	}
 	return crds, nil
 }

@@ -21,8 +21,10 @@ type pin struct {
 	In      string // directory below tests/cluster whose go.mod pins it; empty: go install Package@Version
 	Tags    string
 	LDFlags string
-	API     bool // enough for tests with StartAPI
-	Own     bool // the program is ours, in the directory In: its content is part of the key
+	API     bool   // enough for tests with StartAPI
+	Tests   bool   // tests alone want it: a cluster runs without
+	Beside  string // directory of the module whose YAML files are kept beside the binary, as Name.yaml
+	Own     bool   // the program is ours, in the directory In: its content is part of the key
 }
 
 // pins lists what "cluster build" builds, in this order: API tests can start while the rest is still building.
@@ -54,8 +56,8 @@ func pins() []pin {
 			In: "binaries/etcd", LDFlags: "-s -w", API: true,
 		},
 		{ // its commands are modules of their own, with replace lines, that no proxy serves
-			Name: "cert-manager", Module: certManagerModule, Version: CertManagerVersion, Package: ".", In: "binaries/certmanager", Own: true,
-			LDFlags: "-s -w -X " + certManagerModule + "/pkg/util.AppVersion=" + CertManagerVersion, API: true,
+			Name: "cert-manager", Module: certManagerModule, Version: CertManagerVersion, Package: ".", In: "binaries/certmanager", Own: true, Beside: "deploy/crds",
+			LDFlags: "-s -w -X " + certManagerModule + "/pkg/util.AppVersion=" + CertManagerVersion, API: true, Tests: true,
 		},
 		kubernetes("kube-controller-manager", false),
 		kubernetes("kube-scheduler", false),
@@ -101,7 +103,9 @@ func (p pin) command(out string) []string {
 func allBinaries() []string {
 	names := []string{"cluster-relay", "cluster-pause", "plimsoll-csi"}
 	for _, p := range pins() {
-		names = append(names, p.Name)
+		if !p.Tests {
+			names = append(names, p.Name)
+		}
 	}
 	return names
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 )
 
 // TestCertificates changes the authority and every certificate while clients write: in the end the new authority alone is trusted,
@@ -83,7 +85,7 @@ type shown struct {
 func (d *database) served() map[string]shown {
 	d.t.Helper()
 	pods := &corev1.PodList{}
-	if err := d.List(d.t.Context(), pods, client.InNamespace(d.key.Namespace)); err != nil {
+	if err := d.List(d.t.Context(), pods, client.InNamespace(d.key.Namespace), client.HasLabels{v1.LabelDatabase}); err != nil {
 		d.t.Fatal(err)
 	}
 	found := map[string]shown{}

@@ -108,7 +108,9 @@ func TestEveryField(t *testing.T) {
 	w := d.ledger()
 	before := d.pods()
 	session := d.session()
-	d.newCertificate(newAuthority(t, "second").issue(t, names...))
+	second := newAuthority(t, "second")
+	d.brokenCertificate(second.issue(t, "orders.example.com"))
+	d.newCertificate(second.issue(t, names...))
 	d.newPassword("second-Password")
 	if err := session.Ping(t.Context()); err != nil {
 		t.Errorf("a session from before the new certificate and password: %v", err)
@@ -132,7 +134,7 @@ func TestEveryField(t *testing.T) {
 // lacks waits for the word about what is missing or wrong.
 func (d *database) lacks(words ...string) {
 	d.t.Helper()
-	d.await(30*time.Second, fmt.Sprintf("stalled, and %q named", words), func(now *v1.Database) error {
+	d.await(90*time.Second, fmt.Sprintf("stalled, and %q named", words), func(now *v1.Database) error {
 		return condition(now, v1.ConditionStalled, metav1.ConditionTrue, v1.ReasonSecretMissing, words...)
 	})
 }
@@ -203,6 +205,26 @@ func (d *database) logOnItsVolume(instance string) {
 	out, err = d.cluster.Kubectl(d.t.Context(), "", "--namespace="+d.key.Namespace, "exec", instance, "--container=database", "--", "sh", "-c", script, "sh", data)
 	if err != nil {
 		d.t.Errorf("the log of %s is not on a volume of its own: %v\n%s", instance, err, out)
+	}
+}
+
+// brokenCertificate writes one that no client would take: it is named, and the servers show the one from before.
+func (d *database) brokenCertificate(data map[string]string) {
+	d.t.Helper()
+	before := d.served()
+	d.keep("orders-tls", data)
+	d.lacks("orders-tls", "not for "+d.host)
+	for name, now := range d.served() { // verified against ca.crt in the handshake
+		if !now.leaf.Equal(before[name].leaf) {
+			d.t.Errorf("%s shows another certificate than before", name)
+		}
+	}
+	now, err := d.get(d.t.Context())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if err := condition(now, v1.ConditionReady, metav1.ConditionTrue, v1.ReasonAllReady); err != nil {
+		d.t.Error(err)
 	}
 }
 

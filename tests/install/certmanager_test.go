@@ -40,7 +40,7 @@ func TestCertManagerKeepsTheWebhooksCertificate(t *testing.T) {
 		}
 		return out
 	}
-	crds, err := cluster.CertManagerCRDs(t.Context())
+	crds, err := cluster.CertManagerCRDs()
 	if err != nil {
 		t.Fatal(err)
 	}

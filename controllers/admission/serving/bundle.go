@@ -25,6 +25,7 @@ func withBundle(found *unstructured.Unstructured, bundle []byte) *unstructured.U
 	return wanted
 }
 
+// hooks reads leniently: a field of another type than it should have is one without our authority.
 func hooks(found *unstructured.Unstructured, encoded string) map[string]any {
 	all, _, _ := unstructured.NestedSlice(found.Object, "webhooks")
 	var wanted []any
@@ -44,6 +45,7 @@ func hooks(found *unstructured.Unstructured, encoded string) map[string]any {
 	return map[string]any{"webhooks": wanted}
 }
 
+// conversion reads leniently, too.
 func conversion(found *unstructured.Unstructured, encoded string) map[string]any {
 	strategy, _, _ := unstructured.NestedString(found.Object, "spec", "conversion", "strategy")
 	has, _, _ := unstructured.NestedString(found.Object, "spec", "conversion", "webhook", "clientConfig", "caBundle")

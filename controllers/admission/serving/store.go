@@ -94,7 +94,7 @@ func (s *kubeStore) save(ctx context.Context, data map[string][]byte, version st
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: s.secret.Namespace, Name: s.secret.Name,
-			Labels: map[string]string{"app.kubernetes.io/name": "plimsoll", "app.kubernetes.io/managed-by": "plimsoll-operator"},
+			Labels: map[string]string{"app.kubernetes.io/name": "plimsoll", "app.kubernetes.io/managed-by": "plimsoll"},
 		},
 		Type: corev1.SecretTypeTLS, Data: data,
 	}

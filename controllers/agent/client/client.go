@@ -232,7 +232,7 @@ func (c *Client) do(ctx context.Context, method string, to engine.Peer, path str
 		return resp, nil
 	}
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, maxError)) // the status says enough if the text does not come
-	_ = resp.Body.Close()
+	_ = resp.Body.Close()                                      // read only: nothing to lose
 	return nil, refusal(resp.StatusCode, to.Name, strings.TrimSpace(string(said)))
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/client"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+	"github.com/plimsoll-dev/plimsoll-operator/tests/authority"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,7 +33,7 @@ const (
 
 // stage is an agent's side of a connection, played by a handler.
 type stage struct {
-	ca     *authority
+	ca     *authority.Authority
 	server *httptest.Server
 	client *client.Client
 	port   int
@@ -41,10 +42,10 @@ type stage struct {
 
 func newStage(t *testing.T, play http.HandlerFunc) *stage {
 	t.Helper()
-	s := &stage{ca: newAuthority(t)}
+	s := &stage{ca: authority.New(t)}
 	s.server = httptest.NewUnstartedServer(play)
 	s.server.TLS = &tls.Config{
-		Certificates: []tls.Certificate{s.ca.pair(t, testUID, client.MemberPrefix+one, one)}, ClientCAs: s.ca.pool(), ClientAuth: tls.RequireAndVerifyClientCert,
+		Certificates: []tls.Certificate{s.ca.Pair(t, testUID, client.MemberPrefix+one, authority.Names(one))}, ClientCAs: s.ca.Pool(), ClientAuth: tls.RequireAndVerifyClientCert,
 		MinVersion: tls.VersionTLS13,
 	}
 	s.server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -62,7 +63,7 @@ func newStage(t *testing.T, play http.HandlerFunc) *stage {
 // as returns a client that calls itself so.
 func (s *stage) as(t *testing.T, name string) *client.Client {
 	t.Helper()
-	c := client.New(testUID, must(client.Fixed(s.ca.leaf(t, testUID, name)))(t), client.WithPort(s.port))
+	c := client.New(testUID, must(client.Fixed(s.ca.Leaf(t, testUID, name)))(t), client.WithPort(s.port))
 	t.Cleanup(c.Close)
 	return c
 }
@@ -161,7 +162,7 @@ func TestASilentAgentIsGivenUp(t *testing.T) {
 	t.Run("it takes no connection", func(t *testing.T) {
 		l := must(net.Listen("tcp", "127.0.0.1:0"))(t) // the kernel accepts, nobody shakes hands
 		t.Cleanup(func() { _ = l.Close() })
-		c := client.New(testUID, must(client.Fixed(newAuthority(t).leaf(t, testUID, client.ManagerName)))(t), client.WithPort(l.Addr().(*net.TCPAddr).Port))
+		c := client.New(testUID, must(client.Fixed(authority.New(t).Leaf(t, testUID, client.ManagerName)))(t), client.WithPort(l.Addr().(*net.TCPAddr).Port))
 		t.Cleanup(c.Close)
 		gaveUp(t, 2*time.Second, func() error { _, err := c.Report(t.Context(), here()); return err })
 	})
@@ -265,23 +266,23 @@ func TestWatch(t *testing.T) {
 
 func TestWhomAClientBelieves(t *testing.T) {
 	for name, row := range map[string]struct {
-		server func(t *testing.T, ca *authority) tls.Certificate
+		server func(t *testing.T, ca *authority.Authority) tls.Certificate
 		want   string
 	}{
-		"a member of another name": {func(t *testing.T, ca *authority) tls.Certificate {
-			return ca.pair(t, testUID, client.MemberPrefix+"orders-2", one)
+		"a member of another name": {func(t *testing.T, ca *authority.Authority) tls.Certificate {
+			return ca.Pair(t, testUID, client.MemberPrefix+"orders-2", authority.Names(one))
 		}, "not orders-1's"},
-		"the manager in a member's place": {func(t *testing.T, ca *authority) tls.Certificate {
-			return ca.pair(t, testUID, client.ManagerName, one)
+		"the manager in a member's place": {func(t *testing.T, ca *authority.Authority) tls.Certificate {
+			return ca.Pair(t, testUID, client.ManagerName, authority.Names(one))
 		}, "not orders-1's"},
-		"a member of another Database": {func(t *testing.T, ca *authority) tls.Certificate {
-			return ca.pair(t, "another", client.MemberPrefix+one, one)
+		"a member of another Database": {func(t *testing.T, ca *authority.Authority) tls.Certificate {
+			return ca.Pair(t, "another", client.MemberPrefix+one, authority.Names(one))
 		}, "not for " + testUID},
-		"a certificate without the name": {func(t *testing.T, ca *authority) tls.Certificate {
-			return ca.pair(t, testUID, client.MemberPrefix+one, "orders-2")
+		"a certificate without the name": {func(t *testing.T, ca *authority.Authority) tls.Certificate {
+			return ca.Pair(t, testUID, client.MemberPrefix+one, authority.Names("orders-2"))
 		}, "orders-1"},
-		"another authority": {func(t *testing.T, _ *authority) tls.Certificate {
-			return newAuthority(t).pair(t, testUID, client.MemberPrefix+one, one)
+		"another authority": {func(t *testing.T, _ *authority.Authority) tls.Certificate {
+			return authority.New(t).Pair(t, testUID, client.MemberPrefix+one, authority.Names(one))
 		}, "unknown authority"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -323,5 +324,16 @@ func TestConnectionsAreKeptAndEnd(t *testing.T) {
 	s.client.Close()
 	if _, err := s.client.Report(t.Context(), here()); err == nil || !strings.Contains(err.Error(), "closed") {
 		t.Errorf("after Close: %v", err)
+	}
+}
+
+// must returns the value or ends the test.
+func must[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
 	}
 }

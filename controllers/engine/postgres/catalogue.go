@@ -26,7 +26,7 @@ type parameter struct {
 
 type catalogue map[string]parameter
 
-// readCatalogue reads the embedded table; a malformed row is a fault of the build, found by its test.
+// readCatalogue reads the embedded table; a malformed row or number is a fault of the build, found by its test.
 func readCatalogue(table string) catalogue {
 	all := catalogue{}
 	for line := range strings.Lines(table) {

@@ -76,6 +76,7 @@ func (e *Engine) Name() v1.EngineName { return v1.EnginePostgres }
 // Parts are what PostgreSQL adds to a pod.
 func (e *Engine) Parts(d *v1.Database) engine.Parts {
 	return engine.Parts{
+		Name:      "postgresql",
 		Image:     strings.ReplaceAll(e.options.ImagePattern, "%s", d.Spec.Version),
 		RunAsUser: e.options.RunAsUser,
 		Port:      corev1.ContainerPort{Name: "postgres", ContainerPort: Port, Protocol: corev1.ProtocolTCP},

@@ -32,6 +32,7 @@ func (e *Engine) Validate(old, d *v1.Database) field.ErrorList {
 		all = append(all, field.TooLong(field.NewPath("metadata", "name"), d.Name, maxName))
 	}
 	all = append(all, e.validateParameters(spec.Child("parameters"), d, v.major)...)
+	all = append(all, e.together(spec.Child("parameters"), d, v.major)...)
 	if d.Spec.Postgres != nil {
 		for i, line := range d.Spec.Postgres.HBA {
 			if problem := wrongHBA(line); problem != "" {

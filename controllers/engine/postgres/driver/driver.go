@@ -142,7 +142,7 @@ func (d *Driver) Close() {
 	d.reporting.Lock()
 	if d.conn != nil {
 		ctx, done := context.WithTimeout(context.Background(), time.Second)
-		_ = d.conn.Close(ctx)
+		_ = d.conn.Close(ctx) // it is let go of in any case
 		done()
 		d.conn = nil
 	}
@@ -151,7 +151,7 @@ func (d *Driver) Close() {
 	defer d.work.Unlock()
 	d.forgetSession()
 	if d.lock != nil {
-		_ = d.lock.Close()
+		_ = d.lock.Close() // nothing was written to it
 		d.lock = nil
 	}
 }
@@ -193,7 +193,7 @@ func (d *Driver) hold() error {
 		return fmt.Errorf("lock the data volume: %w", err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = f.Close()
+		_ = f.Close() // nothing was written to it
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return &Problem{Reason: "VolumeInUse", Message: "another pod uses this data volume; it must end first"}
 		}

@@ -2,19 +2,12 @@ package driver
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/hmac"
 	"crypto/pbkdf2"
-	"crypto/rand"
 	"crypto/sha256"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
-	"encoding/pem"
 	"fmt"
 	"log/slog"
-	"math/big"
 	"net"
 	"os"
 	"os/exec"
@@ -33,6 +26,7 @@ import (
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine/postgres"
+	"github.com/plimsoll-dev/plimsoll-operator/tests/authority"
 )
 
 // A cluster is real servers on loopback addresses that share a port.
@@ -41,7 +35,7 @@ type cluster struct {
 	dir      string
 	db       *v1.Database
 	port     int
-	ca       *authority
+	ca       *authority.Authority
 	engine   *postgres.Engine
 	cred     *syscall.Credential
 	accounts []engine.Account
@@ -73,7 +67,7 @@ func newCluster(t *testing.T) *cluster {
 	must(t, os.Chmod(dir, 0o755))
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	c := &cluster{
-		t: t, dir: dir, port: freePort(t), ca: newAuthority(t), engine: postgres.New(postgres.Options{}),
+		t: t, dir: dir, port: freePort(t), ca: authority.New(t), engine: postgres.New(postgres.Options{}),
 		db: &v1.Database{ObjectMeta: metav1.ObjectMeta{Name: "orders", Namespace: "shop"}, Spec: v1.DatabaseSpec{
 			Engine: v1.EnginePostgres, Version: strconv.Itoa(installedMajor(t)), Storage: v1.StorageSpec{Size: resource.MustParse("2Gi")},
 			Parameters: map[string]string{"max_connections": "50", "shared_buffers": "16MB"},
@@ -134,8 +128,8 @@ func (c *cluster) add(wal bool) *member {
 			must(c.t, os.Chown(at(s), int(c.cred.Uid), int(c.cred.Gid)))
 		}
 	}
-	c.ca.leaf(c.t, m.cfg.MemberTLSDir, postgres.MemberPrefix+m.name, m.address)
-	c.ca.leaf(c.t, m.cfg.ServerTLSDir, "orders", "127.0.0.2", "127.0.0.3", "127.0.0.4")
+	mountLeaf(c.t, c.ca, m.cfg.MemberTLSDir, postgres.MemberPrefix+m.name, m.address)
+	mountLeaf(c.t, c.ca, m.cfg.ServerTLSDir, "orders", "127.0.0.2", "127.0.0.3", "127.0.0.4")
 	m.open()
 	c.members = append(c.members, m)
 	c.t.Cleanup(func() { m.kill(); m.d.Close() })
@@ -369,48 +363,10 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// authority makes certificates as the manager does.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pem  []byte
-}
-
-func newAuthority(t *testing.T) *authority {
+// mountLeaf of the Database "uid" at dir.
+func mountLeaf(t *testing.T, ca *authority.Authority, dir, name string, addresses ...string) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
-	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "orders"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, &key.PublicKey, key)
-	must(t, err)
-	cert, err := x509.ParseCertificate(der)
-	must(t, err)
-	return &authority{cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
-}
-
-func (a *authority) leaf(t *testing.T, dir, name string, ips ...string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
-	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	must(t, err)
-	tmpl := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: name, Organization: []string{"uid"}}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	for _, ip := range ips {
-		tmpl.IPAddresses = append(tmpl.IPAddresses, net.ParseIP(ip))
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, &key.PublicKey, a.key)
-	must(t, err)
-	raw, err := x509.MarshalPKCS8PrivateKey(key)
-	must(t, err)
-	must(t, os.WriteFile(filepath.Join(dir, "ca.crt"), a.pem, 0o644))
-	must(t, os.WriteFile(filepath.Join(dir, "tls.crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644))
-	must(t, os.WriteFile(filepath.Join(dir, "tls.key"), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), 0o644))
+	authority.Mount(t, dir, ca.Leaf(t, "uid", name, authority.Addresses(addresses...)))
 }
 
 // verifier of a password as RFC 5803 has it.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine/postgres"
+	"github.com/plimsoll-dev/plimsoll-operator/tests/authority"
 )
 
 // primary starts a new database on a new member.
@@ -293,7 +294,7 @@ func TestCertificatesAreExchangedWithoutARestart(t *testing.T) {
 		return s.PgConn().Conn().(interface{ ConnectionState() tls.ConnectionState }).ConnectionState().PeerCertificates[0].SerialNumber.String()
 	}
 	before := serial()
-	c.ca.leaf(t, m.cfg.ServerTLSDir, "orders", m.address)
+	mountLeaf(t, c.ca, m.cfg.ServerTLSDir, "orders", m.address)
 	m.become(c.role(m, engine.Primary, 1, nil))
 	if serial() == before {
 		t.Error("the server still serves its old certificate")
@@ -309,12 +310,12 @@ func TestNobodyElseGetsIn(t *testing.T) {
 	c := newCluster(t)
 	p := c.primary(false)
 	dir := t.TempDir()
-	c.ca.leaf(t, dir, "plimsoll-manager")
-	stranger := newAuthority(t)
+	mountLeaf(t, c.ca, dir, "plimsoll-manager")
+	stranger := authority.New(t)
 	other := t.TempDir()
-	stranger.leaf(t, other, postgres.MemberPrefix+"orders-2")
+	mountLeaf(t, stranger, other, postgres.MemberPrefix+"orders-2")
 	neighbour := t.TempDir()
-	c.ca.leaf(t, neighbour, postgres.MemberPrefix+"ordersX-2")
+	mountLeaf(t, c.ca, neighbour, postgres.MemberPrefix+"ordersX-2")
 	for name, from := range map[string]string{"a certificate that is no member's": dir, "a member of another authority": other, "a member of another database": neighbour} {
 		t.Run(name, func(t *testing.T) {
 			must(t, p.d.mkdir(p.d.tlsDir()))
@@ -326,7 +327,7 @@ func TestNobodyElseGetsIn(t *testing.T) {
 				must(t, err)
 				must(t, os.WriteFile(filepath.Join(d.tlsDir(), dst), raw, 0o600))
 			}
-			must(t, os.WriteFile(filepath.Join(d.tlsDir(), rootCA), c.ca.pem, 0o600))
+			must(t, os.WriteFile(filepath.Join(d.tlsDir(), rootCA), c.ca.PEM, 0o600))
 			if up, err := d.dial(c.ctx(), p.address); err == nil {
 				up.close()
 				t.Error("it got in")

@@ -41,6 +41,17 @@ func ours(ctx context.Context, c *pgx.Conn, member string) ([]slot, error) {
 	return all, nil
 }
 
+// slotsFor are the names of the peers' slots.
+func slotsFor(r engine.Role) map[string]bool {
+	wanted := map[string]bool{}
+	for _, peer := range r.Peers {
+		if peer != r.Member {
+			wanted[postgres.SlotName(peer)] = true
+		}
+	}
+	return wanted
+}
+
 // keepSlots gives each peer one and takes away those of members that are gone: a slot that nobody reads keeps the log until the
 // volume is full.
 func (d *Driver) keepSlots(ctx context.Context, c *pgx.Conn, r engine.Role) error {
@@ -48,12 +59,7 @@ func (d *Driver) keepSlots(ctx context.Context, c *pgx.Conn, r engine.Role) erro
 	if err != nil {
 		return err
 	}
-	wanted := map[string]bool{}
-	for _, peer := range r.Peers {
-		if peer != r.Member {
-			wanted[postgres.SlotName(peer)] = true
-		}
-	}
+	wanted := slotsFor(r)
 	for _, s := range have {
 		if wanted[s.name] && !s.lost && !s.spare {
 			delete(wanted, s.name)
@@ -85,12 +91,7 @@ func spareSlots(ctx context.Context, c *pgx.Conn, r engine.Role) error {
 	if err != nil {
 		return err
 	}
-	wanted := map[string]bool{}
-	for _, peer := range r.Peers {
-		if peer != r.Member {
-			wanted[postgres.SlotName(peer)] = true
-		}
-	}
+	wanted := slotsFor(r)
 	for _, s := range have {
 		useful := wanted[s.name] && !s.lost && (s.spare || r.Kind == engine.Primary)
 		if s.active || useful {

@@ -161,7 +161,11 @@ func (u *upstream) checkpointed(ctx context.Context, timeline uint32) error {
 		if err != nil {
 			return err
 		}
-		if n, _ := strconv.ParseUint(string(row[0]), 10, 32); uint32(n) == timeline {
+		n, err := strconv.ParseUint(string(row[0]), 10, 32)
+		if err != nil {
+			return fmt.Errorf("ask the upstream: timeline of the control file %q", row[0])
+		}
+		if uint32(n) == timeline {
 			return nil
 		}
 		if err := pause(ctx, 200*time.Millisecond); err != nil {

@@ -36,6 +36,7 @@ import (
 	"github.com/cert-manager/cert-manager/pkg/controller/certificates/trigger"
 	"github.com/cert-manager/cert-manager/pkg/controller/clusterissuers"
 	"github.com/cert-manager/cert-manager/pkg/controller/issuers"
+	"github.com/cert-manager/cert-manager/pkg/util"
 
 	// The two kinds of issuer that need nobody outside the cluster.
 	_ "github.com/cert-manager/cert-manager/pkg/issuer/ca"
@@ -141,6 +142,7 @@ func injector(ctx context.Context, kubeconfig string) (func(context.Context) err
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), extensionsv1.AddToScheme(scheme), api.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("name the kinds of the cainjector: %w", err)
 	}
+	config = util.RestConfigWithUserAgent(config, "cainjector") // it is the field manager, too
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"},
 		Client: client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}}}},

@@ -118,7 +118,7 @@ func join(a, b *net.TCPConn) {
 	done := make(chan struct{}, 2)
 	pass := func(to, from *net.TCPConn) {
 		_, _ = io.Copy(to, from) // either side may break the connection; that is its way to end it
-		_ = to.CloseWrite()
+		_ = to.CloseWrite()      // one that is gone already is closed
 		done <- struct{}{}
 	}
 	go pass(a, b)

@@ -71,7 +71,7 @@ func usage() {
 
 func build(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("build", flag.ContinueOnError)
-	api := flags.Bool("api", false, "only what cluster.StartAPI needs")
+	api := flags.Bool("api", false, "what cluster.StartAPI and the tests beside it need, in place of what a cluster needs")
 	if err := flags.Parse(args); err != nil {
 		return errUsage
 	}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/yaml"
+)
+
+// TestTheCollectorKnowsTheContainersLimit: at the whole limit the kernel kills before the collector makes an effort; far below it works
+// for nothing.
+func TestTheCollectorKnowsTheContainersLimit(t *testing.T) {
+	raw, err := os.ReadFile("../config/manager/manager.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found int
+	for doc := range strings.SplitSeq(string(raw), "\n---\n") {
+		var d appsv1.Deployment
+		if err := yaml.Unmarshal([]byte(doc), &d); err != nil || d.Kind != "Deployment" {
+			continue
+		}
+		for _, c := range d.Spec.Template.Spec.Containers {
+			for _, e := range c.Env {
+				if e.Name != "GOMEMLIMIT" {
+					continue
+				}
+				found++
+				goes, err := resource.ParseQuantity(strings.TrimSuffix(e.Value, "B")) // Go writes MiB for Kubernetes' Mi
+				if err != nil {
+					t.Fatalf("GOMEMLIMIT %q: %v", e.Value, err)
+				}
+				limit := c.Resources.Limits.Memory().Value()
+				if share := float64(goes.Value()) / float64(limit); share < 0.85 || share > 0.9 {
+					t.Errorf("GOMEMLIMIT %s is %.0f %% of limits.memory %s; want 85 to 90 %%", e.Value, share*100, c.Resources.Limits.Memory())
+				}
+			}
+		}
+	}
+	if found != 1 {
+		t.Errorf("%d containers of config/manager/manager.yaml set GOMEMLIMIT, want 1", found)
+	}
+}
