@@ -221,7 +221,7 @@ func steps(h *engine.HandOver) string {
 		}
 		return fmt.Sprintf("+%d ms", at-h.Seen)
 	}
-	return fmt.Sprintf("(%s) after it was seen: released %s, elected %s, promoted %s, routed %s", h.Cause, after(h.Released), after(h.Elected), after(h.Promoted), after(h.Routed))
+	return fmt.Sprintf("(%s: %s) after it was seen: released %s, elected %s, promoted %s, routed %s", h.Cause, h.Why, after(h.Released), after(h.Elected), after(h.Promoted), after(h.Routed))
 }
 
 // disturb hurts the leader and waits until writes go on and the member is back.

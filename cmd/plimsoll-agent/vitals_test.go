@@ -74,6 +74,9 @@ func TestVitals(t *testing.T) {
 				freeze(t, "--unfreeze", lead.at("data"))
 			}
 		})
+		if _, r, err := d.leader(); err != nil || r.HandOver == nil || !strings.Contains(r.HandOver.Why, "the data volume has taken no write") {
+			t.Errorf("the new leader does not know why the old one ended (%v): %+v", err, r.HandOver)
+		}
 		if limit := 8 * time.Second; gap > limit {
 			t.Errorf("the gap in writes was %s, want %s at most", gap, limit)
 		}
