@@ -27,6 +27,7 @@ type reporter struct {
 	until    lease.Time // when the aim's switchover expires
 	sample   sample
 	handOver *engine.HandOver
+	former   string            // the newest leader that was known
 	ailing   string            // why the member cannot do its work
 	step     lease.Time        // when the server last kept up with its leader, or had none to keep up with
 	aborted  map[string]string // switchover that was called off, and why; of the newest few
@@ -109,10 +110,10 @@ func (r *reporter) handOverFrom(e lease.Event) string {
 	if r.handOver != nil && r.handOver.Epoch == int64(e.Epoch) {
 		return r.handOver.From
 	}
-	if r.current.Leader == r.cfg.Instance {
+	if r.former == r.cfg.Instance {
 		return ""
 	}
-	return r.current.Leader
+	return r.former
 }
 
 // compose makes the report anew and wakes those who watch, if the state differs.
@@ -120,6 +121,9 @@ func (r *reporter) compose() {
 	next := r.build()
 	differs := !reflect.DeepEqual(stateOf(next), stateOf(r.current))
 	r.current, r.at = next, time.Now()
+	if next.Leader != "" {
+		r.former = next.Leader // until another one is known: between two leaders there is none
+	}
 	if differs {
 		close(r.changed)
 		r.changed = make(chan struct{})

@@ -133,3 +133,26 @@ func TestAReplicaThatReceivesNothingIsNotReady(t *testing.T) {
 		}
 	}
 }
+
+// TestAHandOverKnowsWhoLedBefore, although this member has promised itself to an epoch without a leader meanwhile.
+func TestAHandOverKnowsWhoLedBefore(t *testing.T) {
+	for sentence, row := range map[string]struct{ before, want string }{
+		"another one led":           {"orders-2", "orders-2"},
+		"this one led, and goes on": {"orders-1", ""},
+		"nobody ever led":           {"", ""},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			r := newReporter(Config{Instance: "orders-1"}, &setClock{now: 1000}, newCertificates(t.TempDir(), t.TempDir()), func() string { return "" })
+			record := lease.Record{Epoch: 6, Leader: row.before}
+			follows := lease.Decision{Role: lease.RoleReplica, Epoch: 6, Leader: row.before, Record: record}
+			waits := lease.Decision{Role: lease.RoleReplica, Epoch: 7, Record: record}
+			for _, d := range []lease.Decision{follows, waits} {
+				r.look(sample{Word: word{Server: server{Life: up, Kind: engine.Replica}, Decision: d}})
+			}
+			r.event(lease.Event{Kind: lease.EventElected, Epoch: 7, Cause: "failover"})
+			if now, _, _ := r.get(); now.HandOver == nil || now.HandOver.From != row.want {
+				t.Errorf("the hand-over is %+v, want one from %q", now.HandOver, row.want)
+			}
+		})
+	}
+}
