@@ -121,7 +121,7 @@ func (d *database) add(i int) *memberPod {
 	address := fmt.Sprintf("%s.%d", d.network, i+1)
 	m.pod = pod{
 		Agent: agent.Config{
-			Namespace: "shop", Database: "orders", UID: uid, Instance: m.name, Version: "test", Host: address,
+			Namespace: "shop", Database: "orders", UID: uid, Instance: m.name, Address: address, Version: "test", Host: address,
 			StateDir: at("data/plimsoll"), DataDir: at("data"), WALDir: at("wal"), MemberTLSDir: at("member"), ServerTLSDir: at("server"),
 			AgentPort: d.agentPort, HealthPort: d.healthPort,
 		},

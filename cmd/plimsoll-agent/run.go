@@ -52,6 +52,7 @@ func run(getenv func(string) string, out io.Writer) error {
 	if endpoint.Address == "" {
 		return fmt.Errorf("environment variable %s is empty: clients could not be sent here", engine.EnvAddress)
 	}
+	cfg.Address = endpoint.Address
 	store := lease.NewKubeStore(api, cfg.Namespace, cfg.Database, cfg.Database+"-rw", endpoint)
 	return serve(options{agent: cfg, store: store, out: out})
 }

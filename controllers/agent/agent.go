@@ -99,9 +99,11 @@ func (a *Agent) lead(p Parts) error {
 	if _, err := rand.Read(seed[:]); err != nil {
 		return fmt.Errorf("number this run: %w", err)
 	}
+	// Half of the range, so that the numbers do not run over.
+	config := lease.Default(a.cfg.Instance, a.cfg.UID, binary.NativeEndian.Uint64(seed[:])>>12)
+	config.Address = a.cfg.Address
 	runner, err := lease.NewRunner(lease.Parts{
-		// Half of the range, so that the numbers do not run over.
-		Config: lease.Default(a.cfg.Instance, a.cfg.UID, binary.NativeEndian.Uint64(seed[:])>>12),
+		Config: config,
 		Clock:  p.Clock, Transport: a.peers, Store: p.Store, Promises: lease.PromiseFile{Path: a.cfg.promisePath()},
 		Server: a.keeper, Log: p.Log, OnEvent: a.reporter.event,
 	})

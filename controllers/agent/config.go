@@ -13,6 +13,8 @@ import (
 type Config struct {
 	// Namespace, Database, UID and Instance that this agent serves.
 	Namespace, Database, UID, Instance string
+	// Address is the pod's IP address, told to the members that replicate from here; empty leaves them to its name.
+	Address string
 	// Version of this binary, for the report.
 	Version string
 

@@ -201,9 +201,13 @@ func TestRole(t *testing.T) {
 			func(a *engine.Aim) { a.Synchronous = synchronousNone }, false,
 			engine.Role{Kind: engine.Primary, Epoch: 2, Timeline: 2},
 		},
-		"a replica follows by address":    {lease.Decision{Role: lease.RoleReplica, Epoch: 2, Upstream: "orders-3"}, nil, false, engine.Role{Kind: engine.Replica, Epoch: 2, Upstream: "three"}},
+		"a replica follows by address": {lease.Decision{Role: lease.RoleReplica, Epoch: 2, Upstream: "orders-3"}, nil, false, engine.Role{Kind: engine.Replica, Epoch: 2, Upstream: "three"}},
+		"it goes where its leader says that it is": {
+			lease.Decision{Role: lease.RoleReplica, Epoch: 2, Upstream: "orders-3", UpstreamIP: "10.0.0.3"}, nil, false,
+			engine.Role{Kind: engine.Replica, Epoch: 2, Upstream: "three", UpstreamIP: "10.0.0.3"},
+		},
 		"a stop has no role of a server":  {lease.Decision{Role: lease.RoleStop, Epoch: 2}, nil, false, engine.Role{Kind: engine.Stopped, Epoch: 2}},
-		"an unknown upstream is left out": {lease.Decision{Role: lease.RoleReplica, Epoch: 2, Upstream: "orders-9"}, nil, false, engine.Role{Kind: engine.Replica, Epoch: 2}},
+		"an unknown upstream is left out": {lease.Decision{Role: lease.RoleReplica, Epoch: 2, Upstream: "orders-9", UpstreamIP: "10.0.0.9"}, nil, false, engine.Role{Kind: engine.Replica, Epoch: 2}},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {

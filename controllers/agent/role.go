@@ -31,6 +31,9 @@ func roleOf(d lease.Decision, a engine.Aim, initialised bool) engine.Role {
 		}
 	case lease.RoleReplica:
 		r.Kind, r.Upstream = engine.Replica, addressOf(a, d.Upstream)
+		if r.Upstream != "" {
+			r.UpstreamIP = d.UpstreamIP
+		}
 	case lease.RoleStop, lease.RoleNone:
 	}
 	return r

@@ -111,8 +111,9 @@ type Role struct {
 	Initialise bool
 	// Timeline to promote onto (primary), reserved in the Lease; 0 leaves it to the server.
 	Timeline uint64
-	// Upstream is the primary's address (replica).
-	Upstream string
+	// Upstream is the primary's address (replica): a DNS name, which its certificate is for. UpstreamIP is where it is reached, by its
+	// own word; empty where that is not known, and the name is asked for.
+	Upstream, UpstreamIP string
 	// Member is this member's name; Peers are the names of all members that should replicate from the primary, for slots.
 	Member string
 	Peers  []string

@@ -42,7 +42,7 @@ func TestSynchronous(t *testing.T) {
 	d.durable(metav1.ConditionTrue, v1.ReasonMajority)
 
 	d.mode(v1.SynchronousNone)
-	d.durable(metav1.ConditionTrue, v1.ReasonAsynchronous, "can be lost")
+	d.durable(metav1.ConditionFalse, v1.ReasonAsynchronous, "can be lost")
 	d.fence(replicas...)
 	w.moves(10 * time.Second)
 	d.unfence(replicas...)

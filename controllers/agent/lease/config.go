@@ -3,6 +3,7 @@ package lease
 import (
 	"errors"
 	"fmt"
+	"net"
 	"time"
 )
 
@@ -10,6 +11,7 @@ import (
 type Config struct {
 	Self     string // this member's name
 	Database string // UID of the Database; messages of another one are refused
+	Address  string // this member's IP address, told to those who follow it; empty leaves them to its name
 	FirstSeq uint64 // of this run's requests; random, so that no answer to an earlier run fits
 
 	// The times are fields for tests only; Default gives the ones that ship.
@@ -49,6 +51,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("lease config: %q is no member name", c.Self)
 	case c.Database == "" || len(c.Database) > maxName:
 		return errors.New("lease config: the Database's UID is missing or too long")
+	case c.Address != "" && net.ParseIP(c.Address) == nil:
+		return fmt.Errorf("lease config: %q is no IP address", c.Address)
 	case c.Heartbeat <= 0 || c.Epsilon <= 0:
 		return errors.New("lease config: heartbeat and epsilon must be positive")
 	case c.Grant < 4*c.Heartbeat:

@@ -28,7 +28,7 @@ func (m *Machine) decide() {
 
 // sameOrder compares all but the deadline. A record's version stands for its content.
 func sameOrder(a, b Decision) bool {
-	return a.Role == b.Role && a.Epoch == b.Epoch && a.Leader == b.Leader && a.Upstream == b.Upstream &&
+	return a.Role == b.Role && a.Epoch == b.Epoch && a.Leader == b.Leader && a.Upstream == b.Upstream && a.UpstreamIP == b.UpstreamIP &&
 		a.Timeline == b.Timeline && a.Phase == b.Phase && slices.Equal(a.Sync, b.Sync) && a.SyncNeed == b.SyncNeed &&
 		a.Voter == b.Voter && a.MayWipe == b.MayWipe && a.Reason == b.Reason && sameRecord(a.Record, b.Record)
 }
@@ -54,7 +54,9 @@ func (m *Machine) decision() Decision {
 		d.Role, d.Reason = RoleNone, "waits for the Database to be initialised"
 	default:
 		d.Role, d.Upstream, d.Leader, d.Reason = RoleReplica, m.upstream(), m.voter.leader.name, "follows"
-		if d.Upstream == "" {
+		if d.Upstream != "" {
+			d.UpstreamIP = m.voter.leader.address
+		} else {
 			d.Leader, d.Reason = "", "waits for a leader"
 		}
 	}

@@ -139,7 +139,7 @@ func (m *Machine) round() {
 	for _, to := range m.members() {
 		m.send(to, Request{
 			Kind: KindGrant, Epoch: l.epoch, Leading: l.promoted, Elected: l.attachable && !l.promoted, Heir: l.hand.heir,
-			Version: l.record.Version,
+			Version: l.record.Version, Address: m.cfg.Address,
 		})
 	}
 }

@@ -279,6 +279,23 @@ func TestFollowerReceivesOnlyFromWhomItPromised(t *testing.T) {
 	}
 }
 
+// TestFollowerGoesWhereItsLeaderIs: names are asked of a DNS server that may have died with the last leader.
+func TestFollowerGoesWhereItsLeaderIs(t *testing.T) {
+	b := newBench(t, Promise{Epoch: 5, Candidate: "b", Lease: 5}, true)
+	b.after(time.Minute)
+	for _, address := range []string{"10.0.0.2", "10.0.0.7", ""} { // an older agent tells none
+		b.step(Received{Token: 9, Request: Request{Kind: KindGrant, Database: "uid", From: "b", Seq: b.m.voter.leader.seq + 1, Epoch: 5, Leading: true, Address: address}})
+		if b.last.Upstream != "b" || b.last.UpstreamIP != address {
+			t.Errorf("told %q, it follows %s at %q", address, b.last.Upstream, b.last.UpstreamIP)
+		}
+	}
+	for _, bad := range []string{"orders-1", "10.0.0.2' host='elsewhere"} {
+		if err := (Request{Kind: KindGrant, Database: "uid", From: "b", Address: bad}).Validate(); err == nil {
+			t.Errorf("the address %q was taken", bad)
+		}
+	}
+}
+
 func TestLeaseBackFromABackup(t *testing.T) {
 	b := newBench(t, Promise{Epoch: 8, Candidate: "c", Lease: 8}, true) // the Lease says 5
 	for range 100 {

@@ -1,6 +1,9 @@
 package lease
 
-import "fmt"
+import (
+	"fmt"
+	"net"
+)
 
 // Kind says what a request asks for.
 type Kind string
@@ -25,6 +28,7 @@ type Request struct {
 	Leading bool     `json:"leading,omitempty"` // grant: the sender runs as primary; stream from it
 	Elected bool     `json:"elected,omitempty"` // grant: the sender has won and is being promoted; a replica that runs may attach to it already
 	Led     uint64   `json:"led,omitempty"`     // prevote, support: the epoch by which the Lease that the sender swaps against names the sender itself as leader; zero when it names another
+	Address string   `json:"address,omitempty"` // grant: the sender's IP address, where its database is
 	Heir    string   `json:"heir,omitempty"`    // grant: being handed over to; release: who goes first
 	Needed  Position `json:"needed,omitzero"`   // release: what Heir must hold; all that was acknowledged is in it
 	Version uint64   `json:"version,omitempty"` // grant, prevote, support: the version of the Lease's record that the sender leads by, or would swap against
@@ -83,6 +87,8 @@ func (r Request) Validate() error {
 		return fmt.Errorf("%s request: bad sender %q", r.Kind, r.From)
 	case r.Heir != "" && !validName(r.Heir):
 		return fmt.Errorf("%s request: bad heir %q", r.Kind, r.Heir)
+	case r.Address != "" && net.ParseIP(r.Address) == nil:
+		return fmt.Errorf("%s request: bad address %q", r.Kind, r.Address)
 	case r.Epoch > maxEpoch:
 		return fmt.Errorf("%s request: epoch %d is out of bounds", r.Kind, r.Epoch)
 	case len(r.Database) > maxName || len(r.Cause) > maxText || len(r.ID) > maxText || len(r.Needed.Text) > maxText:

@@ -104,18 +104,19 @@ const (
 // Decision is the standing order that the agent obeys until the next one.
 type Decision struct {
 	// Serial grows with every change of anything but Deadline.
-	Serial   uint64
-	Role     Role
-	Epoch    uint64   // the leadership that this decision belongs to
-	Leader   string   // who leads at Epoch as far as known
-	Upstream string   // replica: whom to receive from; empty means receive from nobody, and report when that is so
-	Timeline uint64   // primary: promote onto exactly this one, or run on it already
-	Deadline Time     // primary and stop: after it no write may be acknowledged, and no primary started or promoted; look at the clock last, for the agent may have been frozen. Zero means none
-	Phase    Phase    // how far the hand-over is
-	Sync     []string // primary: the synchronous standbys, by name
-	SyncNeed int      // primary: how many of Sync must flush before a commit is acknowledged
-	Voter    bool     // this member counts
-	MayWipe  bool     // this member is in no voter list: it may discard its data
-	Record   Record   // the Lease as last seen, for rejoin: compare timeline and switch positions with it
-	Reason   string   // for people
+	Serial     uint64
+	Role       Role
+	Epoch      uint64   // the leadership that this decision belongs to
+	Leader     string   // who leads at Epoch as far as known
+	Upstream   string   // replica: whom to receive from; empty means receive from nobody, and report when that is so
+	UpstreamIP string   // replica: where Upstream says that it is; empty if it does not
+	Timeline   uint64   // primary: promote onto exactly this one, or run on it already
+	Deadline   Time     // primary and stop: after it no write may be acknowledged, and no primary started or promoted; look at the clock last, for the agent may have been frozen. Zero means none
+	Phase      Phase    // how far the hand-over is
+	Sync       []string // primary: the synchronous standbys, by name
+	SyncNeed   int      // primary: how many of Sync must flush before a commit is acknowledged
+	Voter      bool     // this member counts
+	MayWipe    bool     // this member is in no voter list: it may discard its data
+	Record     Record   // the Lease as last seen, for rejoin: compare timeline and switch positions with it
+	Reason     string   // for people
 }

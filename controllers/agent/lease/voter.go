@@ -37,6 +37,7 @@ type leaderSeen struct {
 	leading bool
 	seq     uint64 // of the newest request: an older one that comes late does not take leading back
 	version uint64
+	address string
 	at      Time
 }
 
@@ -183,7 +184,7 @@ func (m *Machine) onGrant(in Received) {
 func (m *Machine) leaderNow(r Request) leaderSeen {
 	old := m.voter.leader
 	now := leaderSeen{
-		epochOf: epochOf{r.Epoch, r.From}, version: r.Version, at: m.now, seq: r.Seq,
+		epochOf: epochOf{r.Epoch, r.From}, version: r.Version, address: r.Address, at: m.now, seq: r.Seq,
 		leading: r.Leading || r.Elected && m.hasFacts && m.facts.HasData && !m.facts.Discard && m.facts.Server == ServerReplica,
 	}
 	if old.epochOf == now.epochOf && old.leading && (r.Elected || r.Seq < old.seq) {

@@ -80,7 +80,7 @@ type memberSettings struct{ conninfo, slot, synchronous string }
 func (d *Driver) memberSettings(r engine.Role) memberSettings {
 	var m memberSettings
 	if r.Kind == engine.Replica && r.Upstream != "" {
-		m.conninfo = d.conninfo(r.Upstream, upstreamApplication(r), "")
+		m.conninfo = d.conninfo(r, upstreamApplication(r), "")
 		m.slot = postgres.SlotName(r.Member)
 	}
 	if r.Kind == engine.Primary {

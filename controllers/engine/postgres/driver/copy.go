@@ -30,13 +30,13 @@ func (d *Driver) copy(ctx context.Context, r engine.Role) error {
 		return &Problem{Reason: "NoPrimary", Message: "this instance has no usable data and there is no primary to copy"}
 	}
 	slot := postgres.SlotName(r.Member)
-	if err := d.makeRoom(ctx, r.Upstream, slot); err != nil {
+	if err := d.makeRoom(ctx, r, slot); err != nil {
 		return fmt.Errorf("copy %s: %w", r.Upstream, err)
 	}
 	fresh := filepath.Join(d.cfg.DataDir, newName)
 	args := []string{
 		// The name is one that no list of synchronous standbys holds: what is being copied has nothing durable yet.
-		"-d", d.conninfo(r.Upstream, "plimsoll_copy", ""), "-D", fresh,
+		"-d", d.conninfo(r, "plimsoll_copy", ""), "-D", fresh,
 		"--wal-method=stream", "--slot=" + slot, "--checkpoint=fast", "--progress", "--no-password", "--label=plimsoll", "--manifest-checksums=CRC32C",
 	}
 	if d.hasWALDir() {
@@ -64,8 +64,8 @@ func (d *Driver) copy(ctx context.Context, r engine.Role) error {
 }
 
 // makeRoom ensures the slot and that the copy fits. The old data is kept until the new is whole, if there is room for both.
-func (d *Driver) makeRoom(ctx context.Context, host, slot string) error {
-	up, err := d.dial(ctx, host)
+func (d *Driver) makeRoom(ctx context.Context, r engine.Role, slot string) error {
+	up, err := d.dial(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (d *Driver) rewindNow(ctx context.Context, r engine.Role) error {
 	}
 	d.log.Info("rewinding", "upstream", r.Upstream)
 	tell := func(line string) { d.log.Info("rewinding", "upstream", r.Upstream, "progress", line) }
-	if _, err := d.run(ctx, tell, "pg_rewind", "-D", d.data(), "--source-server="+d.conninfo(r.Upstream, "plimsoll_rewind", postgres.SystemDatabase), "--progress"); err != nil {
+	if _, err := d.run(ctx, tell, "pg_rewind", "-D", d.data(), "--source-server="+d.conninfo(r, "plimsoll_rewind", postgres.SystemDatabase), "--progress"); err != nil {
 		err = fmt.Errorf("rewind to %s: %w", r.Upstream, err)
 		if !notConnected(err) {
 			return err

@@ -21,7 +21,7 @@ func (d *Driver) mayFollow(ctx context.Context, c *pgx.Conn, r engine.Role) erro
 	if err != nil {
 		return err
 	}
-	from, err := d.askLeader(ctx, r.Upstream, here)
+	from, err := d.askLeader(ctx, r, here)
 	if err != nil {
 		return fmt.Errorf("compare with %s before following it: %w", r.Upstream, err)
 	}
@@ -46,10 +46,10 @@ const patienceWithPromotion = 5 * time.Second
 // whose log is a part of the standby's, and a standby that has replayed all that it has. Its timeline then begins where its log
 // ends, and nothing that this replica ever tells to have received lies behind that. (A record that the standby holds but a part of
 // is overwritten by its promotion; a replica that had told of that part would be counted for commits that it does not have.)
-func (d *Driver) askLeader(ctx context.Context, host string, here place) (source, error) {
+func (d *Driver) askLeader(ctx context.Context, r engine.Role, here place) (source, error) {
 	ctx, done := context.WithTimeout(ctx, patienceWithPromotion)
 	defer done()
-	up, err := d.dial(ctx, host)
+	up, err := d.dial(ctx, r)
 	if err != nil {
 		return source{}, err
 	}

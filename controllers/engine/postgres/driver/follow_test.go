@@ -50,7 +50,7 @@ func TestAReplicaCopiesByCertificateAndFollows(t *testing.T) {
 		t.Errorf("slots %+v", got.Slots)
 	}
 	rep := m.report()
-	if rep.Role != engine.Replica || !rep.Ready || rep.LagBytes != 0 || rep.Upstream != p.address || rep.Problem != "" {
+	if rep.Role != engine.Replica || !rep.Ready || rep.LagBytes != 0 || rep.Upstream != p.host() || rep.Problem != "" {
 		t.Errorf("report of the replica %+v", rep)
 	}
 	if asSuper[string](m, "postgres", "SELECT current_setting('primary_slot_name')") != "orders_2" {

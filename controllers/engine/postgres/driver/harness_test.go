@@ -129,7 +129,8 @@ func (c *cluster) add(wal bool) *member {
 		}
 	}
 	mountLeaf(c.t, c.ca, m.cfg.MemberTLSDir, postgres.MemberPrefix+m.name, m.address)
-	mountLeaf(c.t, c.ca, m.cfg.ServerTLSDir, "orders", "127.0.0.2", "127.0.0.3", "127.0.0.4")
+	authority.Mount(c.t, m.cfg.ServerTLSDir, c.ca.Leaf(c.t, "uid", "orders", authority.Addresses("127.0.0.2", "127.0.0.3", "127.0.0.4"),
+		authority.Names("orders-1.shop.invalid", "orders-2.shop.invalid", "orders-3.shop.invalid")))
 	m.open()
 	c.members = append(c.members, m)
 	c.t.Cleanup(func() { m.kill(); m.d.Close() })
@@ -150,10 +151,13 @@ type logTo struct {
 
 func (l logTo) Write(p []byte) (int, error) { l.t.Logf("%s: %s", l.name, p); return len(p), nil }
 
+// host is a name that the certificate is for and that no DNS server knows: a member is reached by the address that it told.
+func (m *member) host() string { return m.name + ".shop.invalid" }
+
 func (c *cluster) role(m *member, kind engine.Kind, epoch int64, upstream *member) engine.Role {
 	r := engine.Role{Kind: kind, Epoch: epoch, Member: m.name, Accounts: c.accounts, Database: engine.DatabaseInit{Name: "app", Owner: "app", SQL: c.sql}}
 	if upstream != nil {
-		r.Upstream = upstream.address
+		r.Upstream, r.UpstreamIP = upstream.host(), upstream.address
 	}
 	var all []engine.Member
 	for _, o := range c.members {

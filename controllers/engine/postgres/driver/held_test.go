@@ -51,7 +51,7 @@ func TestAReplicaThatReplaysShowsWhatItHolds(t *testing.T) {
 		if at, err := m.d.runningPlace(c.ctx(), s); err != nil || at.end != lsn(want.Bytes) {
 			t.Errorf("%s it compares itself as one at %v (%v) and holds %+v", when, at.end, err, want)
 		}
-		if from, err := m.d.ask(c.ctx(), m.address); err != nil || from.settled {
+		if from, err := m.d.ask(c.ctx(), engine.Role{Upstream: m.address}); err != nil || from.settled {
 			t.Errorf("%s others would take its place for final: %+v %v", when, from, err)
 		}
 	}

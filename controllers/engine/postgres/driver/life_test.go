@@ -328,7 +328,7 @@ func TestNobodyElseGetsIn(t *testing.T) {
 				must(t, os.WriteFile(filepath.Join(d.tlsDir(), dst), raw, 0o600))
 			}
 			must(t, os.WriteFile(filepath.Join(d.tlsDir(), rootCA), c.ca.PEM, 0o600))
-			if up, err := d.dial(c.ctx(), p.address); err == nil {
+			if up, err := d.dial(c.ctx(), engine.Role{Upstream: p.address}); err == nil {
 				up.close()
 				t.Error("it got in")
 			}

@@ -158,7 +158,7 @@ func (d *Driver) plan(ctx context.Context, r engine.Role) (Step, source, error) 
 }
 
 func (d *Driver) planReplica(ctx context.Context, r engine.Role) (Step, source, error) {
-	from, err := d.ask(ctx, r.Upstream)
+	from, err := d.ask(ctx, r)
 	if err != nil {
 		// One that was a replica already may start and read on until its upstream is back; one that led must not come up beside it.
 		if exists(filepath.Join(d.data(), standbySignal)) {
@@ -212,8 +212,8 @@ func foreignData(r engine.Role, here, there string) error {
 		"the volume holds another database (system %s, the primary's is %s); delete the volume claim of %s if nobody needs it", here, there, r.Member)}
 }
 
-func (d *Driver) ask(ctx context.Context, host string) (source, error) {
-	up, err := d.dial(ctx, host)
+func (d *Driver) ask(ctx context.Context, r engine.Role) (source, error) {
+	up, err := d.dial(ctx, r)
 	if err != nil {
 		return source{}, err
 	}

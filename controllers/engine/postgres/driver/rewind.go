@@ -21,7 +21,7 @@ func (p *passing) Unwrap() error { return p.error }
 // rewindable asks the upstream for what pg_rewind needs, before anything here is touched: a connection as pg_rewind's own, which may be
 // one too many where one of replication is not, and the first checkpoint on its timeline.
 func (d *Driver) rewindable(ctx context.Context, r engine.Role, from source) error {
-	up, err := d.dialAs(ctx, r.Upstream, "plimsoll_rewind", "false")
+	up, err := d.dialAs(ctx, r, "plimsoll_rewind", "false")
 	if err != nil {
 		return err
 	}

@@ -99,14 +99,18 @@ func (d *Driver) nameIsServed(host string) bool {
 	return err != nil || leaf.VerifyHostname(host) == nil
 }
 
-// conninfo is how this member reaches its upstream through libpq.
-func (d *Driver) conninfo(host, application, database string) string {
+// conninfo is how this member reaches its upstream through libpq. The address is given beside the name, which the certificate is
+// for: libpq asks for a name in a call that nothing interrupts, and a server that waits there for a DNS server which has died,
+// perhaps with the primary, can for many seconds neither be told to follow another nor be promoted.
+func (d *Driver) conninfo(r engine.Role, application, database string) string {
+	host := r.Upstream
 	mode := "verify-full"
 	if !d.nameIsServed(host) {
 		mode = "verify-ca"
 	}
 	pairs := [][2]string{
 		{"host", host},
+		{"hostaddr", r.UpstreamIP},
 		{"port", fmt.Sprint(d.cfg.Port)},
 		{"user", postgres.ReplicationUser},
 		{"dbname", database},

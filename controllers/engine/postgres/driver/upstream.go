@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine/postgres"
 )
 
@@ -17,12 +18,13 @@ type upstream struct{ conn *pgconn.PgConn }
 
 const upstreamTimeout = 10 * time.Second
 
-func (d *Driver) dial(ctx context.Context, host string) (*upstream, error) {
-	return d.dialAs(ctx, host, "plimsoll_prepare", "database")
+func (d *Driver) dial(ctx context.Context, r engine.Role) (*upstream, error) {
+	return d.dialAs(ctx, r, "plimsoll_prepare", "database")
 }
 
 // dialAs with a mode of replication: "database" counts against the upstream's max_wal_senders, "false" against its max_connections.
-func (d *Driver) dialAs(ctx context.Context, host, application, mode string) (*upstream, error) {
+func (d *Driver) dialAs(ctx context.Context, r engine.Role, application, mode string) (*upstream, error) {
+	host := r.Upstream
 	cfg, err := pgconn.ParseConfig("")
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", host, err)
@@ -34,6 +36,9 @@ func (d *Driver) dialAs(ctx context.Context, host, application, mode string) (*u
 	cfg.Host, cfg.Port, cfg.User, cfg.Database = host, uint16(d.cfg.Port), postgres.ReplicationUser, postgres.SystemDatabase
 	cfg.Password, cfg.TLSConfig, cfg.Fallbacks = "", tls, nil
 	cfg.ConnectTimeout = 5 * time.Second
+	if r.UpstreamIP != "" {
+		cfg.LookupFunc = func(context.Context, string) ([]string, error) { return []string{r.UpstreamIP}, nil }
+	}
 	cfg.RuntimeParams = map[string]string{"replication": mode, "application_name": application, "search_path": "pg_catalog", "statement_timeout": "10s"}
 	ctx, done := context.WithTimeout(ctx, upstreamTimeout)
 	defer done()
