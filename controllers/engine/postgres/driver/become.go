@@ -24,6 +24,7 @@ func (d *Driver) Become(ctx context.Context, r engine.Role) error {
 		d.epoch, d.role = r.Epoch, r
 		return nil
 	}
+	d.locate(ctx, r.Upstream)
 	c, err := d.session(ctx)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -34,6 +35,8 @@ type Config struct {
 	OSUser string
 	// BootstrapTimeout bounds one text of bootstrap SQL; 0 for an hour.
 	BootstrapTimeout time.Duration
+	// Lookup finds the addresses of members; nil for the system's way.
+	Lookup func(ctx context.Context, host string) ([]string, error)
 	// Logger may be nil.
 	Logger *slog.Logger
 	// Credential runs the server's programs as another user and gives it their files. In a pod the agent is that user already;
@@ -59,8 +62,9 @@ type Driver struct {
 	dirty         bool              // a file was written that the server may not have read
 	quiet         bool              // Quiesce holds
 	promoted      time.Time
-	turned        time.Time // when this member last had nobody to follow: a change of hands is under way, or was just now
-	kept          *pgx.Conn // for the next Become or Quiesce: a new session is a new process, and clients wait for it
+	turned        time.Time         // when this member last had nobody to follow: a change of hands is under way, or was just now
+	located       map[string]string // the address of the upstream's name
+	kept          *pgx.Conn         // for the next Become or Quiesce: a new session is a new process, and clients wait for it
 
 	// state guards what Report reads beside them.
 	state       sync.Mutex
@@ -128,6 +132,9 @@ func withDefaults(cfg Config) Config {
 	}
 	if cfg.BootstrapTimeout == 0 {
 		cfg.BootstrapTimeout = time.Hour
+	}
+	if cfg.Lookup == nil {
+		cfg.Lookup = net.DefaultResolver.LookupHost
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

@@ -69,6 +69,7 @@ func (d *Driver) Prepare(ctx context.Context, r engine.Role) error {
 		return fmt.Errorf("prepare for epoch %d: epoch %d was obeyed already", r.Epoch, d.epoch)
 	}
 	defer d.setPhase("")
+	d.locate(ctx, r.Upstream)
 	d.forgetSession() // of a server that is gone
 	if err := d.ready(r); err != nil {
 		return err

@@ -2,14 +2,17 @@ package driver
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine/postgres"
@@ -100,6 +103,26 @@ func (d *Driver) nameIsServed(host string) bool {
 }
 
 // conninfo is how this member reaches its upstream through libpq.
+// locateTimeout bounds the search for the upstream's address.
+const locateTimeout = time.Second
+
+// locate finds the address of the upstream. The receiver would look it up itself, and cannot be ended while it waits for DNS: others wait
+// for that end before they elect. Without an answer the address from before holds, and without one the name alone.
+func (d *Driver) locate(ctx context.Context, host string) {
+	if host == "" || net.ParseIP(host) != nil {
+		return
+	}
+	ctx, done := context.WithTimeout(ctx, locateTimeout)
+	defer done()
+	found, err := d.cfg.Lookup(ctx, host)
+	if err != nil || len(found) == 0 {
+		return
+	}
+	if d.located[host] != found[0] {
+		d.located = map[string]string{host: found[0]} // there is one upstream
+	}
+}
+
 func (d *Driver) conninfo(host, application, database string) string {
 	mode := "verify-full"
 	if !d.nameIsServed(host) {
@@ -107,6 +130,7 @@ func (d *Driver) conninfo(host, application, database string) string {
 	}
 	pairs := [][2]string{
 		{"host", host},
+		{"hostaddr", d.located[host]},
 		{"port", fmt.Sprint(d.cfg.Port)},
 		{"user", postgres.ReplicationUser},
 		{"dbname", database},

@@ -33,7 +33,7 @@ func (d *Driver) dialAs(ctx context.Context, host, application, mode string) (*u
 	}
 	cfg.Host, cfg.Port, cfg.User, cfg.Database = host, uint16(d.cfg.Port), postgres.ReplicationUser, postgres.SystemDatabase
 	cfg.Password, cfg.TLSConfig, cfg.Fallbacks = "", tls, nil
-	cfg.ConnectTimeout = 5 * time.Second
+	cfg.ConnectTimeout, cfg.LookupFunc = 5*time.Second, d.cfg.Lookup
 	cfg.RuntimeParams = map[string]string{"replication": mode, "application_name": application, "search_path": "pg_catalog", "statement_timeout": "10s"}
 	ctx, done := context.WithTimeout(ctx, upstreamTimeout)
 	defer done()
