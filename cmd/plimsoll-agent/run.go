@@ -16,6 +16,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/kube"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/lease"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/names"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/process"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine/postgres/driver"
@@ -80,7 +81,7 @@ func serve(o options) error {
 	}
 	defer d.Close()
 	a, err := agent.New(agent.Parts{
-		Config: o.agent, Engine: postgresEngine(d), Table: table, Store: o.store, Clock: lease.BootClock{}, Out: o.out, Log: log,
+		Config: o.agent, Engine: postgresEngine(d), Table: table, Store: o.store, Clock: lease.BootClock{}, Lookup: names.New().Lookup, Out: o.out, Log: log,
 	})
 	if err != nil {
 		return err

@@ -24,6 +24,8 @@ type Parts struct {
 	Table  *process.Table
 	Store  lease.Store
 	Clock  lease.Clock
+	// Lookup finds the addresses of members; nil for the system's way.
+	Lookup func(ctx context.Context, host string) ([]string, error)
 	// Out takes the server's log, one JSON object a line.
 	Out io.Writer
 	Log *slog.Logger
@@ -73,7 +75,7 @@ func New(p Parts) (*Agent, error) {
 	if _, err := load(cfg.memoryPath(), &remembered); err != nil {
 		return nil, fmt.Errorf("load what the volume remembers: %w", err)
 	}
-	a.client = client.New(cfg.UID, a.certs.current, client.WithPort(cfg.AgentPort))
+	a.client = client.New(cfg.UID, a.certs.current, client.WithPort(cfg.AgentPort), client.WithLookup(p.Lookup))
 	a.peers = &peers{client: a.client, address: map[string]string{}}
 	a.keeper = &keeper{
 		cfg: cfg, engine: p.Engine, table: p.Table, clock: p.Clock, log: p.Log, wake: make(chan struct{}, 1),

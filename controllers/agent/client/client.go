@@ -47,6 +47,7 @@ type Client struct {
 	uid    string
 	source Source
 	port   int
+	lookup func(ctx context.Context, host string) ([]string, error)
 
 	mu      sync.Mutex
 	members map[string]*http.Client
@@ -58,6 +59,11 @@ type Option func(*Client)
 
 // WithPort makes the client dial another port than engine.AgentPort.
 func WithPort(port int) Option { return func(c *Client) { c.port = port } }
+
+// WithLookup makes the client find addresses that way.
+func WithLookup(lookup func(ctx context.Context, host string) ([]string, error)) Option {
+	return func(c *Client) { c.lookup = lookup }
+}
 
 // New returns a client for the agents of the Database with the UID.
 func New(uid string, source Source, options ...Option) *Client {
@@ -112,8 +118,27 @@ func (c *Client) dialer(member string) func(ctx context.Context, network, addr s
 			return nil, err
 		}
 		d := tls.Dialer{NetDialer: &net.Dialer{KeepAlive: 5 * time.Second}, Config: cfg}
+		if addr, err = c.find(ctx, addr); err != nil {
+			return nil, err
+		}
 		return d.DialContext(ctx, network, addr)
 	}
+}
+
+// find the address by the client's own way, if it has one.
+func (c *Client) find(ctx context.Context, addr string) (string, error) {
+	if c.lookup == nil {
+		return addr, nil
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", fmt.Errorf("dial %s: %w", addr, err)
+	}
+	found, err := c.lookup(ctx, host)
+	if err != nil || len(found) == 0 {
+		return "", fmt.Errorf("find the address of %s: %w", host, err)
+	}
+	return net.JoinHostPort(found[0], port), nil
 }
 
 // Close ends idle connections; those in use end with their calls.

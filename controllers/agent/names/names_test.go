@@ -1,0 +1,63 @@
+package names
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestLookup(t *testing.T) {
+	var answer atomic.Value
+	var hangs atomic.Bool
+	answer.Store([]string{"10.0.0.1"})
+	b := newBook(func(ctx context.Context, host string) ([]string, error) {
+		if hangs.Load() {
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-time.After(400 * time.Millisecond):
+				return nil, errors.New("timed out")
+			}
+		}
+		found, _ := answer.Load().([]string)
+		if len(found) == 0 {
+			return nil, fmt.Errorf("no such host: %s", host)
+		}
+		return found, nil
+	})
+	look := func(what, host string, want ...string) {
+		t.Helper()
+		began := time.Now()
+		got, err := b.Lookup(t.Context(), host)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%s (%v, -want +got):\n%s", what, err, diff)
+		}
+		if took := time.Since(began); took > patience+100*time.Millisecond {
+			t.Errorf("%s took %s", what, took)
+		}
+	}
+	look("a number", "192.0.2.7", "192.0.2.7")
+	look("a name", "one", "10.0.0.1")
+	answer.Store([]string{"10.0.0.2"})
+	look("a name that moved", "one", "10.0.0.2")
+	hangs.Store(true)
+	look("a name while DNS hangs", "one", "10.0.0.2")
+	look("the same again", "one", "10.0.0.2")
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if got, err := b.Lookup(short, "two"); err == nil {
+		t.Errorf("a name that was never known is %v while DNS hangs", got)
+	}
+	time.Sleep(500 * time.Millisecond)
+	hangs.Store(false)
+	answer.Store([]string{})
+	look("a name that DNS has forgotten", "one", "10.0.0.2")
+}
