@@ -46,7 +46,7 @@ help: ## Show this list.
 demo: ## Run a three-replica PostgreSQL on a local three-node Kubernetes (CLUSTER=current IMG=...: on your own cluster).
 	$(call run,demo) up --cluster "$(or $(CLUSTER),local)" --image "$(GIVEN)" --namespace "$(NAMESPACE)"
 
-demo-down: ## Take the demo away and leave nothing.
+demo-down: ## Take the demo away and leave nothing (CLUSTER=current: refused while there are Databases that are not the demo's).
 	$(call run,demo) down --cluster "$(or $(CLUSTER),local)" --namespace "$(NAMESPACE)"
 
 test: ## Run every check and test, on this machine, as CI does.
@@ -145,17 +145,30 @@ bundle-push: ## Push the bundle's image.
 # render NAME prints config/NAME with the image and the namespace in place, and changes no file.
 render = $(KUSTOMIZE) build config/$(1) | sed -e 's|ghcr.io/plimsoll-dev/plimsoll-operator:latest|$(IMG)|g' -e 's|plimsoll-system|$(NAMESPACE)|g'
 
+# spare lets nobody take the CRD, and with it every Database of the cluster, without meaning it. Who does not know refuses.
+define spare
+@[ "$(DATABASES)" != delete ] || exit 0; \
+crd="$$($(KUBECTL) get crd databases.plimsoll.dev --ignore-not-found -o name)"; [ -n "$$crd" ] || exit 0; \
+found="$$($(KUBECTL) get databases.plimsoll.dev -A -o jsonpath='{range .items[*]}  {.metadata.namespace}/{.metadata.name}{"\n"}{end}')"; \
+[ -n "$$found" ] || exit 0; \
+printf '%s\n' "$@: the CRD would go, and with it every Database of this cluster:" "$$found" \
+	"Delete them first, or say that they go with it: make $@ DATABASES=delete" >&2; exit 1
+endef
+ignore-not-found ?= true
+
 install: manifests $(KUSTOMIZE) ## Install the CRDs.
 	$(KUSTOMIZE) build config/crd | $(KUBECTL) apply --server-side -f -
 
-uninstall: $(KUSTOMIZE) ## Remove the CRDs, and with them every Database.
-	$(KUSTOMIZE) build config/crd | $(KUBECTL) delete --ignore-not-found -f -
+uninstall: $(KUSTOMIZE) ## Remove the CRDs (refused while there are Databases, unless DATABASES=delete).
+	$(spare)
+	$(KUSTOMIZE) build config/crd | $(KUBECTL) delete --ignore-not-found=$(ignore-not-found) -f -
 
 deploy: manifests $(KUSTOMIZE) ## Install the operator with image $(IMG).
 	$(call render,default) | $(KUBECTL) apply --server-side -f -
 
-undeploy: $(KUSTOMIZE) ## Remove the operator and the CRDs.
-	$(call render,default) | $(KUBECTL) delete --ignore-not-found -f -
+undeploy: $(KUSTOMIZE) ## Remove the operator and the CRDs (refused while there are Databases, unless DATABASES=delete).
+	$(spare)
+	$(call render,default) | $(KUBECTL) delete --ignore-not-found=$(ignore-not-found) -f -
 
 ##@ Tools, built from the pins below tools/
 .PHONY: tools controller-gen kustomize golangci-lint
