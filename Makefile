@@ -49,7 +49,7 @@ help: ## Show this list.
 demo: ## Run a three-replica PostgreSQL on a local three-node Kubernetes (CLUSTER=current IMG=...: on your own cluster).
 	$(call run,demo) up --cluster "$(or $(CLUSTER),local)" --image "$(GIVEN)" --namespace "$(NAMESPACE)"
 
-demo-down: ## Take the demo away and leave nothing (CLUSTER=current: refused while there are Databases that are not the demo's).
+demo-down: ## Take the demo away (CLUSTER=current: refused while Databases that are not the demo's would go too).
 	$(call run,demo) down --cluster "$(or $(CLUSTER),local)" --namespace "$(NAMESPACE)"
 
 test: ## Run every check and test, on this machine, as CI does.
