@@ -155,8 +155,8 @@ render = $(KUSTOMIZE) build config/$(1) | sed -e 's|ghcr.io/plimsoll-dev/plimsol
 # spare lets nobody take the CRD, and with it every Database of the cluster, without meaning it. Who does not know refuses.
 define spare
 @[ "$(DATABASES)" != delete ] || exit 0; \
-crd="$$($(KUBECTL) get crd databases.plimsoll.dev --ignore-not-found -o name)"; [ -n "$$crd" ] || exit 0; \
-found="$$($(KUBECTL) get databases.plimsoll.dev -A -o jsonpath='{range .items[*]}  {.metadata.namespace}/{.metadata.name}{"\n"}{end}')"; \
+crd="$$($(KUBECTL) get crd databases.plimsoll.dev --request-timeout=30s --ignore-not-found -o name)"; [ -n "$$crd" ] || exit 0; \
+found="$$($(KUBECTL) get databases.plimsoll.dev -A --request-timeout=30s -o jsonpath='{range .items[*]}  {.metadata.namespace}/{.metadata.name}{"\n"}{end}')"; \
 [ -n "$$found" ] || exit 0; \
 printf '%s\n' "$@: the CRD would go, and with it every Database of this cluster:" "$$found" \
 	"Delete them first, or say that they go with it: make $@ DATABASES=delete" >&2; exit 1
