@@ -27,6 +27,9 @@ GIVEN := $(if $(filter command line environment,$(origin IMG)),$(IMG))
 # run NAME builds a program of tests/ and becomes it, so that signals reach it (those to `go run` do not).
 run = @go build -buildvcs=false -o $(CACHE)/run/$(1) ./tests/$(1) && exec $(CACHE)/run/$(1)
 
+# Modules of their own with code of ours, which "./..." does not reach.
+OWN_MODULES := tests/cluster/csi
+
 # buildah's storage lies in the cache too.
 BUILDAH := buildah --root $(CACHE)/containers/storage --runroot $(CACHE)/containers/run --storage-driver overlay
 
@@ -46,7 +49,7 @@ help: ## Show this list.
 demo: ## Run a three-replica PostgreSQL on a local three-node Kubernetes (CLUSTER=current IMG=...: on your own cluster).
 	$(call run,demo) up --cluster "$(or $(CLUSTER),local)" --image "$(GIVEN)" --namespace "$(NAMESPACE)"
 
-demo-down: ## Take the demo away and leave nothing.
+demo-down: ## Take the demo away (CLUSTER=current: refused while Databases that are not the demo's would go too).
 	$(call run,demo) down --cluster "$(or $(CLUSTER),local)" --namespace "$(NAMESPACE)"
 
 test: ## Run every check and test, on this machine, as CI does.
@@ -70,9 +73,11 @@ fmt: $(GOFUMPT) ## Format.
 
 vet: ## Run go vet.
 	go vet ./...
+	@for module in $(OWN_MODULES); do go -C $$module vet ./...; done
 
 lint: $(GOLANGCI_LINT) ## Run the linters of .golangci.yml.
 	$(GOLANGCI_LINT) run --allow-parallel-runners
+	@for module in $(OWN_MODULES); do (cd $$module && $(GOLANGCI_LINT) run --allow-parallel-runners); done
 
 lint-fix: $(GOLANGCI_LINT) ## Run the linters and mend what they can.
 	$(GOLANGCI_LINT) run --allow-parallel-runners --fix
@@ -80,8 +85,10 @@ lint-fix: $(GOLANGCI_LINT) ## Run the linters and mend what they can.
 lint-config: $(GOLANGCI_LINT) ## Check .golangci.yml.
 	$(GOLANGCI_LINT) config verify
 
-test-unit: ## Run the tests that need neither cluster nor root.
-	go test -race ./api/... ./controllers/... ./cmd/... ./tests/arrows/... ./tests/rights/... ./tests/summary/...
+test-unit: ## Run the tests that need no cluster (the first time it builds an API server, in about 5 minutes).
+	@go run -buildvcs=false ./tests/cluster/cmd/cluster build --api
+	go test -race ./api/... ./controllers/... ./cmd/... ./tests/arrows/... ./tests/bench/... ./tests/docs/... ./tests/rights/... ./tests/summary/...
+	@for module in $(OWN_MODULES); do go -C $$module test -race ./...; done
 
 test-e2e: ## Run the end-to-end tests alone on the local cluster (RUN=regexp selects).
 	$(call run,suite) --only e2e --run "$(RUN)"
@@ -151,17 +158,30 @@ bundle-push: ## Push the bundle's image.
 # render NAME prints config/NAME with the image and the namespace in place, and changes no file.
 render = $(KUSTOMIZE) build config/$(1) | sed -e 's|ghcr.io/plimsoll-dev/plimsoll-operator:latest|$(IMG)|g' -e 's|plimsoll-system|$(NAMESPACE)|g'
 
+# spare lets nobody take the CRD, and with it every Database of the cluster, without meaning it. Who does not know refuses.
+define spare
+@[ "$(DATABASES)" != delete ] || exit 0; \
+crd="$$($(KUBECTL) get crd databases.plimsoll.dev --request-timeout=30s --ignore-not-found -o name)"; [ -n "$$crd" ] || exit 0; \
+found="$$($(KUBECTL) get databases.plimsoll.dev -A --request-timeout=30s -o jsonpath='{range .items[*]}  {.metadata.namespace}/{.metadata.name}{"\n"}{end}')"; \
+[ -n "$$found" ] || exit 0; \
+printf '%s\n' "$@: the CRD would go, and with it every Database of this cluster:" "$$found" \
+	"Delete them first, or say that they go with it: make $@ DATABASES=delete" >&2; exit 1
+endef
+ignore-not-found ?= true
+
 install: manifests $(KUSTOMIZE) ## Install the CRDs.
 	$(KUSTOMIZE) build config/crd | $(KUBECTL) apply --server-side -f -
 
-uninstall: $(KUSTOMIZE) ## Remove the CRDs, and with them every Database.
-	$(KUSTOMIZE) build config/crd | $(KUBECTL) delete --ignore-not-found -f -
+uninstall: $(KUSTOMIZE) ## Remove the CRDs (refused while there are Databases, unless DATABASES=delete).
+	$(spare)
+	$(KUSTOMIZE) build config/crd | $(KUBECTL) delete --ignore-not-found=$(ignore-not-found) -f -
 
 deploy: manifests $(KUSTOMIZE) ## Install the operator with image $(IMG).
 	$(call render,default) | $(KUBECTL) apply --server-side -f -
 
-undeploy: $(KUSTOMIZE) ## Remove the operator and the CRDs.
-	$(call render,default) | $(KUBECTL) delete --ignore-not-found -f -
+undeploy: $(KUSTOMIZE) ## Remove the operator and the CRDs (refused while there are Databases, unless DATABASES=delete).
+	$(spare)
+	$(call render,default) | $(KUBECTL) delete --ignore-not-found=$(ignore-not-found) -f -
 
 ##@ Tools, built from the pins below tools/
 .PHONY: tools controller-gen kustomize golangci-lint

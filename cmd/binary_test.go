@@ -48,10 +48,10 @@ func TestTheBinaryDrains(t *testing.T) {
 	admin := prepare(t, api)
 
 	hung := newHangingProxy(t, api)
-	probes := freeAddress(t)
+	probes, profiles := freeAddress(t), freeAddress(t)
 	var log bytes.Buffer
 	manager := exec.CommandContext(t.Context(), bin, "manager", "--agent-image=registry.test/plimsoll:v1", "--webhook=false",
-		"--metrics-bind-address=0", "--health-probe-bind-address="+probes)
+		"--metrics-bind-address=0", "--health-probe-bind-address="+probes, "--pprof-bind-address="+profiles)
 	manager.Env = append(os.Environ(), "KUBECONFIG="+hung.kubeconfig(t, dir))
 	manager.Stdout, manager.Stderr = &log, &log
 	if err := manager.Start(); err != nil {
@@ -60,6 +60,9 @@ func TestTheBinaryDrains(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- manager.Wait() }()
 	within(t, "the manager to be ready", func() error { return ready("http://" + probes + "/readyz") })
+	if err := ready("http://" + profiles + "/debug/pprof/cmdline"); err != nil {
+		t.Errorf("profiles: %v", err)
+	}
 	d := &v1.Database{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "orders"}, Spec: v1.DatabaseSpec{
 		Engine: v1.EnginePostgres, Version: "15", Storage: v1.StorageSpec{Size: resource.MustParse("1Gi")},
 	}}

@@ -178,6 +178,7 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 		"--agent-image=x --max-concurrent-reconciles=0":    "--max-concurrent-reconciles is 0",
 		"--agent-image=x --rotation-trust=1s":              "--rotation-trust is 1s: give 10s to 168h0m0s",
 		"--agent-image=x --leader-elect-lease-duration=5s": "leader election: the lease duration 5s",
+		"--agent-image=x --pprof-bind-address=:6060":       `--pprof-bind-address is ":6060": give a loopback address`,
 		"--agent-image=x --webhook-self-managed=sometimes": "--webhook-self-managed is",
 	} {
 		t.Setenv("RELATED_IMAGE_AGENT", "")

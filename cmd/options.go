@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"time"
 
@@ -76,7 +77,7 @@ func managerCommand() *cobra.Command {
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "where metrics are served; 0 for nowhere")
 	f.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve metrics over HTTPS, to those whom the API server lets get /metrics")
 	f.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served")
-	f.StringVar(&o.pprofAddress, "pprof-bind-address", "", "where profiles are served, as 127.0.0.1:6060; nowhere by default")
+	f.StringVar(&o.pprofAddress, "pprof-bind-address", "", "where profiles are served, on loopback, as 127.0.0.1:6060; nowhere by default")
 
 	f.BoolVar(&o.webhook, "webhook", true, "serve the admission and conversion webhooks")
 	f.IntVar(&o.webhookPort, "webhook-port", 9443, "port of the webhooks")
@@ -121,10 +122,17 @@ func (o options) check() error {
 	case o.elect && (o.leaseDuration <= o.renewDeadline || o.renewDeadline <= 12*o.retryEvery/10):
 		return fmt.Errorf("leader election: the lease duration %s must be longer than the renew deadline %s, and that longer than 1.2 retry periods of %s",
 			o.leaseDuration, o.renewDeadline, o.retryEvery)
+	case o.pprofAddress != "" && !onLoopback(o.pprofAddress):
+		return fmt.Errorf("--pprof-bind-address is %q: give a loopback address, as 127.0.0.1:6060, and reach it by kubectl port-forward: a profile shows what the memory holds", o.pprofAddress)
 	case o.logLevel != "info" && o.logLevel != "debug":
 		return fmt.Errorf("--log-level is %q: give info or debug", o.logLevel)
 	case o.webhookSelfManaging != "auto" && o.webhookSelfManaging != "true" && o.webhookSelfManaging != "false":
 		return fmt.Errorf("--webhook-self-managed is %q: give true, false or auto", o.webhookSelfManaging)
 	}
 	return nil
+}
+
+func onLoopback(address string) bool {
+	at, err := netip.ParseAddrPort(address)
+	return err == nil && at.Addr().IsLoopback()
 }

@@ -23,7 +23,18 @@ func main() {
 		Now:     time.Now,
 	})
 	if err := root.Execute(); err != nil {
-		fmt.Fprintln(os.Stderr, "error:", strings.ReplaceAll(err.Error(), "\n", "; "))
+		fmt.Fprintln(os.Stderr, "error:", oneLine(err.Error()))
 		os.Exit(1)
 	}
+}
+
+// oneLine joins the lines of a text that hold anything.
+func oneLine(text string) string {
+	var parts []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			parts = append(parts, line)
+		}
+	}
+	return strings.Join(parts, "; ")
 }

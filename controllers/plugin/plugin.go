@@ -85,11 +85,14 @@ type cluster struct {
 
 // connect reads the kubeconfig and makes the clients; it calls nobody yet.
 func (s *session) connect() (*cluster, error) {
-	namespace, _, err := s.kubeconfig.Namespace()
+	config, err := s.kubeconfig.ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errors.New("there is no kubeconfig, or it names no cluster: set KUBECONFIG, or give --kubeconfig")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the kubeconfig: %w", err)
 	}
-	config, err := s.kubeconfig.ClientConfig()
+	namespace, _, err := s.kubeconfig.Namespace()
 	if err != nil {
 		return nil, fmt.Errorf("read the kubeconfig: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
 )
 
 func newVersion(s *session) *cobra.Command {
@@ -29,7 +30,7 @@ func newVersion(s *session) *cobra.Command {
 			if _, err := fmt.Fprintf(s.Streams.Out, "operator  %s\n", k.operators(ctx)); err != nil {
 				return err
 			}
-			cluster, err := k.pods.Discovery().ServerVersion()
+			cluster, err := discovery.ToServerVersionInterfaceWithContext(k.pods.Discovery()).ServerVersionWithContext(ctx)
 			if err != nil {
 				return fmt.Errorf("ask the cluster for its version: %w", err)
 			}

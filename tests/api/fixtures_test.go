@@ -2,15 +2,9 @@ package api
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
+	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -24,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/certificate"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine/postgres"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/policy"
 )
@@ -90,35 +85,20 @@ func freePort() (int, error) {
 	return listener.Addr().(*net.TCPAddr).Port, nil
 }
 
-// selfSigned writes a certificate for 127.0.0.1 into dir, as cert-manager or OLM would mount one.
-func selfSigned(dir string) (authority []byte, pair tls.Certificate, err error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+// mount writes a certificate for loopback into dir, as cert-manager or OLM would mount one, and returns who signed it. Tests have
+// tests/authority for that; before the first of them begins there is no t.
+func mount(dir string) ([]byte, error) {
+	by, err := certificate.NewAuthority(rand.Reader, time.Now(), 2*time.Hour, "webhooks", "webhooks")
 	if err != nil {
-		return nil, pair, err
+		return nil, err
 	}
-	c := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "webhooks"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
+	leaf, err := by.Issue(rand.Reader, time.Now(), time.Hour, certificate.Leaf{CommonName: "webhooks", Organization: "webhooks", Loopback: true, Server: true})
 	if err != nil {
-		return nil, pair, err
+		return nil, err
 	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, pair, err
-	}
-	authority = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
-	if pair, err = tls.X509KeyPair(authority, keyPEM); err != nil {
-		return nil, pair, err
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, pair, err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "tls.crt"), authority, 0o600); err != nil {
-		return nil, pair, err
-	}
-	return authority, pair, os.WriteFile(filepath.Join(dir, "tls.key"), keyPEM, 0o600)
+	return by.Pair().Certificate, errors.Join(
+		os.MkdirAll(dir, 0o700),
+		os.WriteFile(filepath.Join(dir, "tls.crt"), leaf.Certificate, 0o600),
+		os.WriteFile(filepath.Join(dir, "tls.key"), leaf.Key, 0o600),
+	)
 }

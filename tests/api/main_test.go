@@ -3,7 +3,6 @@ package api
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -49,7 +48,6 @@ type world struct {
 	// hooks is the address of the webhooks and authority who vouches for it.
 	hooks     string
 	authority []byte
-	server    tls.Certificate
 	// conversions counts the calls of the conversion webhook.
 	conversions atomic.Int64
 	// names counts those that fresh has given away.
@@ -132,7 +130,7 @@ func (w *world) serveHooks(ctx context.Context, dir string) (<-chan struct{}, er
 	if err != nil {
 		return nil, err
 	}
-	if w.authority, w.server, err = selfSigned(filepath.Join(dir, "hooks")); err != nil {
+	if w.authority, err = mount(filepath.Join(dir, "hooks")); err != nil {
 		return nil, err
 	}
 	w.hooks = fmt.Sprintf("https://127.0.0.1:%d", port)

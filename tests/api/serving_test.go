@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"net/http"
 	"os"
 	"strconv"
@@ -26,6 +25,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/admission"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/admission/serving"
+	"github.com/plimsoll-dev/plimsoll-operator/tests/authority"
 )
 
 // TestTheManagerKeepsItsOwnCertificate starts a second operator that nobody gives a certificate, with no more rights than
@@ -165,22 +165,15 @@ func limited(t *testing.T, ns string, names [3]string) client.Client {
 // TestCallers holds that with --webhook-client-ca-file only the API server is admitted, and that conversions stay open.
 func TestCallers(t *testing.T) {
 	dir := t.TempDir()
-	authority, pair, err := selfSigned(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, stranger, err := selfSigned(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := authority.New(t)
+	pair := own.Pair(t, "uid", "webhooks", authority.Addresses("127.0.0.1"))
+	stranger := authority.New(t).Pair(t, "uid", "webhooks")
+	authority.Mount(t, dir, own.Leaf(t, "uid", "server", authority.Addresses("127.0.0.1")))
 	port, err := freePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca := dir + "/client-ca.crt"
-	if err := os.WriteFile(ca, authority, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	ca := dir + "/ca.crt"
 	for sentence, r := range map[string]struct {
 		names       []string
 		certificate *tls.Certificate
@@ -215,9 +208,7 @@ func TestCallers(t *testing.T) {
 			if err := waitServing(ctx, server); err != nil {
 				t.Fatal(err)
 			}
-			pool := x509.NewCertPool()
-			pool.AppendCertsFromPEM(authority)
-			config := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+			config := &tls.Config{RootCAs: own.Pool(), MinVersion: tls.VersionTLS12}
 			if r.certificate != nil {
 				// Shown whatever authorities the server names.
 				config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return r.certificate, nil }

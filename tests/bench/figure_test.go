@@ -55,7 +55,7 @@ func TestRecordReplacesAndPageJudges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"| switchover | s | 2 | 0.5 | 0.6 | 0.6 | 0.6 | 1, met |  | 0 |", "| late | s | 1 | 2 | 2 | 2 | 2 | 1, **missed** |"} {
+	for _, want := range []string{"| switchover | s | 2 | 0.5 | 0.6 | 0.6 | 0.6 | 1, met (p95 0.6, max 0.6) |  | 0 |", "| late | s | 1 | 2 | 2 | 2 | 2 | 1, **missed** (p95 2, max 2) |"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page has no row %q:\n%s", want, page)
 		}

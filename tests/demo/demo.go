@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/plimsoll-dev/plimsoll-operator/tests/cluster"
@@ -138,13 +139,7 @@ func (d *demo) onLocal(ctx context.Context) (install.Kubectl, error) {
 // down takes everything away again.
 func (d *demo) down(ctx context.Context) error {
 	if d.cluster == "current" {
-		return d.progress.do("taking the demo off the cluster", func(func(string)) error {
-			k := install.Kubectl{Path: "kubectl", Log: d.log}
-			if _, err := k.Run(ctx, nil, "delete", "namespace", namespace, "--ignore-not-found", "--timeout=3m"); err != nil {
-				return fmt.Errorf("delete namespace %s: %w", namespace, err)
-			}
-			return k.RemoveOperator(ctx, d.root, d.namespace)
-		})
+		return d.progress.do("taking the demo off the cluster", func(func(string)) error { return d.offCurrent(ctx) })
 	}
 	return d.progress.do("taking the cluster down", func(func(string)) error {
 		say := func(format string, args ...any) { fmt.Fprintf(d.log, format+"\n", args...) }
@@ -154,6 +149,25 @@ func (d *demo) down(ctx context.Context) error {
 		// What was built stays in the cache alone.
 		return errors.Join(os.RemoveAll(filepath.Join(d.root, "bin")), os.RemoveAll(filepath.Join(d.root, "dist")))
 	})
+}
+
+// offCurrent takes the demo off a cluster of somebody's own, where the operator may have come to serve more than the demo: with its
+// CRD every Database goes, whosever it is.
+func (d *demo) offCurrent(ctx context.Context) error {
+	k := install.Kubectl{Path: "kubectl", Log: d.log}
+	others, err := k.Databases(ctx)
+	if err != nil {
+		return err
+	}
+	others = slices.DeleteFunc(others, func(db string) bool { return strings.HasPrefix(db, namespace+"/") })
+	if len(others) > 0 {
+		return fmt.Errorf("nothing was removed: the operator's CRD would go, and with it Databases that are not the demo's: %s. "+
+			"To remove the demo alone: kubectl delete namespace %s. To remove the operator too, delete those Databases first", strings.Join(others, ", "), namespace)
+	}
+	if _, err := k.Run(ctx, nil, "delete", "namespace", namespace, "--ignore-not-found", "--timeout=3m"); err != nil {
+		return fmt.Errorf("delete namespace %s: %w", namespace, err)
+	}
+	return k.RemoveOperator(ctx, d.root, d.namespace)
 }
 
 // work is one step with its name.

@@ -2,14 +2,9 @@ package e2e
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
-	"math/big"
 	"path"
 	"strings"
 	"testing"
@@ -21,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+	"github.com/plimsoll-dev/plimsoll-operator/tests/authority"
 )
 
 // everyField is a Database of the oldest version of the API with every field that can stand beside the others.
@@ -96,11 +92,11 @@ func TestEveryField(t *testing.T) {
 	}
 	d.keep("seller", map[string]string{"username": "somebody", "password": "first-Password"})
 	d.lacks(`"somebody"`, `"seller"`)
-	authority := newAuthority(t, "first")
-	d.keep("orders-tls", authority.issue(t, "orders.example.com"))
+	first := authority.New(t)
+	d.keep("orders-tls", issue(t, first, "orders.example.com"))
 	d.keep("seller", map[string]string{"username": "seller", "password": "first-Password"})
 	d.lacks("orders-tls", "not for "+d.host)
-	d.keep("orders-tls", authority.issue(t, names...))
+	d.keep("orders-tls", issue(t, first, names...))
 	d.awaitReady(readyLimit)
 	d.everyFieldHolds(priority.Name)
 	stockPsql(t, namespace, "orders-app")
@@ -108,9 +104,9 @@ func TestEveryField(t *testing.T) {
 	w := d.ledger()
 	before := d.pods()
 	session := d.session()
-	second := newAuthority(t, "second")
-	d.brokenCertificate(second.issue(t, "orders.example.com"))
-	d.newCertificate(second.issue(t, names...))
+	second := authority.New(t)
+	d.brokenCertificate(issue(t, second, "orders.example.com"))
+	d.newCertificate(issue(t, second, names...))
 	d.newPassword("second-Password")
 	if err := session.Ping(t.Context()); err != nil {
 		t.Errorf("a session from before the new certificate and password: %v", err)
@@ -279,52 +275,9 @@ func (d *database) newPassword(password string) {
 	})
 }
 
-// authority of a user's own.
-type authority struct {
-	certificate *x509.Certificate
-	key         *ecdsa.PrivateKey
-	pem         string
-}
-
-func newAuthority(t *testing.T, name string) authority {
-	t.Helper()
-	template := &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	a := authority{}
-	a.certificate, a.key, a.pem = sign(t, template, nil, nil)
-	return a
-}
-
 // issue returns the data of a Secret with a server certificate for names.
-func (a authority) issue(t *testing.T, names ...string) map[string]string {
+func issue(t *testing.T, by *authority.Authority, names ...string) map[string]string {
 	t.Helper()
-	template := &x509.Certificate{Subject: pkix.Name{CommonName: names[0]}, DNSNames: names, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
-	_, key, leaf := sign(t, template, a.certificate, a.key)
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return map[string]string{"tls.crt": leaf, "ca.crt": a.pem, "tls.key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))}
-}
-
-// sign makes a certificate with a key of its own; without a parent it signs itself.
-func sign(t *testing.T, template, parent *x509.Certificate, by *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey, string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if parent == nil {
-		parent, by = template, key
-	}
-	template.SerialNumber = big.NewInt(time.Now().UnixNano())
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Minute), time.Now().Add(24*time.Hour)
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, by)
-	if err != nil {
-		t.Fatal(err)
-	}
-	made, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return made, key, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	leaf := by.Leaf(t, "company", names[0], authority.Names(names...))
+	return map[string]string{"tls.crt": string(leaf.Cert), "ca.crt": string(leaf.CA), "tls.key": string(leaf.Key)}
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 	"time"
@@ -18,20 +17,7 @@ import (
 // TestCertManagerKeepsTheWebhooksCertificate installs config/default-certmanager on an API server where cert-manager's controllers run,
 // and looks for the authority where the API server takes it from. The webhooks themselves do not run here.
 func TestCertManagerKeepsTheWebhooksCertificate(t *testing.T) {
-	dir := t.TempDir()
-	api, err := cluster.StartAPI(t.Context(), dir)
-	if errors.Is(err, cluster.ErrNotBuilt) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(api.Stop)
-	kubectl, err := cluster.Binary("kubectl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	k := Kubectl{Path: kubectl, Kubeconfig: api.Kubeconfig, Log: io.Discard}
+	k, _ := apiServer(t)
 	must := func(stdin []byte, args ...string) string {
 		t.Helper()
 		out, err := k.Run(t.Context(), stdin, args...)
@@ -46,7 +32,7 @@ func TestCertManagerKeepsTheWebhooksCertificate(t *testing.T) {
 	}
 	must(bytes.Join(crds, []byte("\n---\n")), "apply", "--server-side", "-f", "-")
 	must(nil, "wait", "--for=condition=Established", "--timeout=60s", "crd/certificates.cert-manager.io", "crd/issuers.cert-manager.io")
-	cm, err := cluster.StartCertManager(t.Context(), dir, api.Kubeconfig)
+	cm, err := cluster.StartCertManager(t.Context(), t.TempDir(), k.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -157,15 +157,3 @@ func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return lines[len(lines)-1]
 }
-
-// RemoveOperator removes it and the CRDs.
-func (k Kubectl) RemoveOperator(ctx context.Context, root, namespace string) error {
-	manifests, err := Manifests(ctx, k.Log, root, repository+":latest", namespace)
-	if err != nil {
-		return err
-	}
-	if _, err := k.Run(ctx, manifests, "delete", "--ignore-not-found", "--timeout=3m", "-f", "-"); err != nil {
-		return fmt.Errorf("remove the operator: %w", err)
-	}
-	return nil
-}

@@ -25,19 +25,7 @@ const (
 
 // TestManifestsOnAnAPIServer applies what people install to a real API server and asks it what the manager then may do.
 func TestManifestsOnAnAPIServer(t *testing.T) {
-	api, err := cluster.StartAPI(t.Context(), t.TempDir())
-	if errors.Is(err, cluster.ErrNotBuilt) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(api.Stop)
-	kubectl, err := cluster.Binary("kubectl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	k := Kubectl{Path: kubectl, Kubeconfig: api.Kubeconfig, Log: io.Discard}
+	k, _ := apiServer(t)
 	manifests, err := Manifests(t.Context(), t.Output(), root, "ghcr.io/plimsoll-dev/plimsoll-operator@sha256:"+strings.Repeat("0", 64), Namespace)
 	if err != nil {
 		t.Fatal(err)
@@ -99,6 +87,24 @@ func TestManifestsOnAnAPIServer(t *testing.T) {
 			must(text, "-n", "default", "apply", "-f", "-")
 		}
 	})
+}
+
+// apiServer starts one, and ends it with the test or by stop.
+func apiServer(t *testing.T) (k Kubectl, stop func()) {
+	t.Helper()
+	api, err := cluster.StartAPI(t.Context(), t.TempDir())
+	if errors.Is(err, cluster.ErrNotBuilt) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(api.Stop)
+	kubectl, err := cluster.Binary("kubectl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Kubectl{Path: kubectl, Kubeconfig: api.Kubeconfig, Log: io.Discard}, api.Stop
 }
 
 func TestFlagsGoIntoTheManifests(t *testing.T) {

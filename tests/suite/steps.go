@@ -85,13 +85,20 @@ func (w *workspace) make(target string) func(context.Context, io.Writer) error {
 	return func(ctx context.Context, log io.Writer) error { return w.command(ctx, log, nil, "make", target) }
 }
 
+// ownModules are modules of their own that have tests: "./..." of the root does not reach them.
+func ownModules() []string { return []string{"tests/cluster/csi"} }
+
 // unit tests are those of packages that use neither the API server nor the cluster.
 func (w *workspace) unit(ctx context.Context, log io.Writer) error {
 	packages, err := w.tested(ctx, func(p tested) bool { return !p.needsAPI })
 	if err != nil {
 		return err
 	}
-	return w.goTest(ctx, log, packages, "-race")
+	err = w.goTest(ctx, log, "", packages, "-race")
+	for _, dir := range ownModules() {
+		err = errors.Join(err, w.goTest(ctx, log, dir, []string{"./..."}, "-race"))
+	}
+	return err
 }
 
 func (w *workspace) api(ctx context.Context, log io.Writer) error {
@@ -103,11 +110,12 @@ func (w *workspace) api(ctx context.Context, log io.Writer) error {
 		return errNothingToDo
 	}
 	// Two servers at once would only make each other late. The proof is a step of its own.
-	return w.goTest(ctx, log, packages, "-race", "-p", "1", "-skip=^TestProve$")
+	return w.goTest(ctx, log, "", packages, "-race", "-p", "1", "-skip=^TestProve$")
 }
 
-func (w *workspace) goTest(ctx context.Context, log io.Writer, packages []string, flags ...string) error {
-	args := append([]string{"test", "-json", "-count=1", "-timeout=15m"}, flags...)
+// goTest runs the tests of packages of the module in a directory of the checkout.
+func (w *workspace) goTest(ctx context.Context, log io.Writer, dir string, packages []string, flags ...string) error {
+	args := append([]string{"-C", filepath.Join(w.root, dir), "test", "-json", "-count=1", "-timeout=15m"}, flags...)
 	if w.tests != "" {
 		args = append(args, "-run="+w.tests)
 	}
@@ -145,7 +153,7 @@ func (w *workspace) prove(ctx context.Context, log io.Writer) error {
 	if err := w.claim(ctx); err != nil {
 		return err
 	}
-	return w.command(ctx, log, []string{"PLIMSOLL_PROVE=1"}, "go", "test", "-json", "-count=1", "-timeout=11m", "-run=^TestProve$", "./tests/cluster")
+	return w.command(ctx, log, []string{"PLIMSOLL_PROVE=1"}, "go", "test", "-json", "-race", "-count=1", "-timeout=11m", "-run=^TestProve$", "./tests/cluster")
 }
 
 func (w *workspace) up(ctx context.Context, log io.Writer) error {

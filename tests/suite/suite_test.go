@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -96,6 +99,38 @@ func TestChooseTakesWhatIsNeededAlong(t *testing.T) {
 	}
 	if _, err := choose(all(&workspace{}), []string{"nothing"}); err == nil {
 		t.Error("a step that there is not was found")
+	}
+}
+
+// A module of its own whose tests nobody runs would be green for ever.
+func TestEveryModuleWithTestsIsRun(t *testing.T) {
+	const root = "../.."
+	tested := map[string]bool{}
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		dir := filepath.Dir(path)
+		for ; dir != root; dir = filepath.Dir(dir) {
+			if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+				tested[strings.TrimPrefix(dir, root+"/")] = true
+				break
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(tested)), ownModules()); diff != "" {
+		t.Error(diff)
+	}
+	makefile, err := os.ReadFile(root + "/Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "OWN_MODULES := " + strings.Join(ownModules(), " ") + "\n"; !strings.Contains(string(makefile), want) {
+		t.Errorf("the Makefile, which vets and lints them, has no line %q", want)
 	}
 }
 

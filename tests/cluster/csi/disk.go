@@ -29,7 +29,7 @@ func makeImage(ctx context.Context, path string, size int64) error {
 	if size < smallest {
 		args = append([]string{"--unsupported"}, args...) // which means: too small to be worth a real disk
 	}
-	if _, err := command(ctx, "mkfs.xfs", args...); err != nil {
+	if err := command(ctx, "mkfs.xfs", args...); err != nil {
 		return err
 	}
 	return os.Rename(tmp, path)
@@ -46,11 +46,10 @@ func growImage(ctx context.Context, image, device, target string, size int64) er
 			return err
 		}
 	}
-	if _, err := command(ctx, "losetup", "-c", device); err != nil {
+	if err := command(ctx, "losetup", "-c", device); err != nil {
 		return err
 	}
-	_, err = command(ctx, "xfs_growfs", target)
-	return err
+	return command(ctx, "xfs_growfs", target)
 }
 
 // mounted returns the device of a mount point, or "" when nothing is mounted there.
@@ -76,17 +75,16 @@ func unmount(ctx context.Context, target string) error {
 	if err != nil || device == "" {
 		return err
 	}
-	_, err = command(ctx, "umount", target)
-	return err
+	return command(ctx, "umount", target)
 }
 
 // command runs a short program. Everything here can hang on a frozen volume, so it has a limit.
-func command(ctx context.Context, name string, args ...string) (string, error) {
+func command(ctx context.Context, name string, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
 	}
-	return string(out), nil
+	return nil
 }

@@ -119,6 +119,5 @@ func (driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsReq
 }
 
 func mount(ctx context.Context, args ...string) error {
-	_, err := command(ctx, "mount", args...)
-	return err
+	return command(ctx, "mount", args...)
 }
