@@ -21,20 +21,15 @@ func (d *draft) roll() bool {
 	if !d.busy() && d.replaceIdle() {
 		return true
 	}
+	held := d.busy() || d.invalid
+	if !held && d.waits() {
+		return true
+	}
 	if t.Reason != "" {
 		d.work(v1.ReasonChanging, "%s", t.Reason)
 	}
-	if d.busy() || d.invalid {
+	if held {
 		return true
-	}
-	if next := t.Restart + t.Switchover; next != "" {
-		if t.Switchover != "" {
-			next = d.Leadership.Leader
-		}
-		if other := d.unconvergedBeside(next); other != "" {
-			d.work(v1.ReasonChanging, "waiting for %s to take its configuration", other)
-			return true
-		}
 	}
 	switch {
 	case t.Restart != "" && d.outdated(t.Restart):
@@ -47,6 +42,26 @@ func (d *draft) roll() bool {
 		d.rollPods()
 	}
 	return true
+}
+
+// waits says that what the engine wants next must wait for another instance.
+func (d *draft) waits() bool {
+	next := d.topology.Restart
+	if d.topology.Switchover != "" {
+		next = d.Leadership.Leader
+	}
+	if next == "" {
+		return false
+	}
+	if other := d.unconvergedBeside(next); other != "" {
+		d.work(v1.ReasonChanging, "waiting for %s to take its configuration", other)
+		return true
+	}
+	if other := d.unhealthyBeside(next); other != "" {
+		d.work(v1.ReasonChanging, "%s before %s is restarted", d.lacking(other), next)
+		return true
+	}
+	return false
 }
 
 // replaceIdle replaces an outdated pod that can lose nothing, and so waits for nobody: one without a process, and one of a Database
@@ -100,14 +115,14 @@ func (d *draft) rollPods() {
 		return
 	}
 	for _, name := range stale {
-		if d.broken(name) && name != d.Leadership.Leader && d.unhealthyBeside(name) == "" || len(d.Wanted) == 1 {
+		if (d.broken(name) || d.adrift(name)) && name != d.Leadership.Leader && d.unhealthyBeside(name) == "" || len(d.Wanted) == 1 {
 			d.remove(name, "its pod's spec changed")
 			return
 		}
 	}
 	if i := slices.IndexFunc(stale, func(name string) bool { return name != d.Leadership.Leader }); i >= 0 {
 		if other := d.unhealthyBeside(stale[i]); other != "" {
-			d.work(v1.ReasonChanging, "waiting for %s to become ready before %s is replaced", other, stale[i])
+			d.work(v1.ReasonChanging, "%s before %s is replaced", d.lacking(other), stale[i])
 			return
 		}
 		d.remove(stale[i], "its pod's spec changed")
@@ -115,7 +130,7 @@ func (d *draft) rollPods() {
 	}
 	leader := d.Leadership.Leader
 	if other := d.unhealthyBeside(leader); other != "" {
-		d.work(v1.ReasonChanging, "waiting for %s to become ready before the leadership of %s is handed over", other, leader)
+		d.work(v1.ReasonChanging, "%s before the leadership of %s is handed over", d.lacking(other), leader)
 		return
 	}
 	if best := d.successor(); best != "" {
@@ -197,9 +212,13 @@ func (d *draft) restartNext(rest []string, token string, all bool) {
 	if i := slices.IndexFunc(rest, func(name string) bool { return name != d.Leadership.Leader }); i >= 0 {
 		next = rest[i]
 	}
+	fit := d.healthy
+	if next == d.Leadership.Leader && !all {
+		fit = d.serves // writes stop in any case, and the restart may be what lets the replicas follow again
+	}
 	// One that is down already may be the very reason for the request.
-	if other := d.unhealthyBeside(next); other != "" {
-		d.work(v1.ReasonChanging, "waiting for %s to become ready before %s is restarted", other, next)
+	if other := d.unfitBeside(next, fit); other != "" {
+		d.work(v1.ReasonChanging, "%s before %s is restarted", d.lacking(other), next)
 		return
 	}
 	if best := d.successor(); next == d.Leadership.Leader && all && best != "" {

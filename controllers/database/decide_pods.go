@@ -186,6 +186,11 @@ func (d *draft) broken(name string) bool {
 	return pod != nil && !podReady(pod) && (r == nil || !r.Ready)
 }
 
+// adrift says that an instance serves and the leader does not count it: its new pod may be the cure, and is missed by nobody.
+func (d *draft) adrift(name string) bool {
+	return d.serves(name) && d.seen.report(d.Leadership.Leader) != nil && !d.inStep(name)
+}
+
 // idle says that no process of an instance's server can run: its pod has not got so far, or its container is between two failures.
 func (d *draft) idle(name string) bool {
 	pod := d.seen.Pods[name]

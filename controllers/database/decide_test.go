@@ -235,6 +235,48 @@ func TestDecide(t *testing.T) {
 			},
 			want: gist{Working: "Changing: waiting for orders-2 to become ready before orders-3 is replaced"},
 		},
+		"nothing is replaced while the leader does not count another, though that serves reads": {
+			scene: func() *scene {
+				s := settled(3)
+				big(s)
+				s.renew(3)
+				s.obey()
+				s.streaming("orders-2")
+				return s
+			},
+			want: gist{Working: "Changing: waiting for orders-3 to be in step with orders-1 before orders-2 is replaced"},
+		},
+		"one that the leader does not count is replaced before all others": {
+			scene: func() *scene { s := settled(3); big(s); s.obey(); s.streaming("orders-3"); return s },
+			want:  gist{Working: "Changing: replacing orders-2: its pod's spec changed", Remove: []string{"pod orders-2"}},
+		},
+		"nobody is replaced while the leader is silent, for whom it counts is not known": {
+			scene: func() *scene { s := settled(3); big(s); s.obey(); s.silence("orders-1"); return s },
+			want:  gist{Working: "Changing: waiting for orders-1 to become ready before orders-3 is replaced"},
+		},
+		"the leader does not hand over while it does not count a replica": {
+			scene: func() *scene {
+				s := settled(3)
+				big(s)
+				s.renew(2)
+				s.renew(3)
+				s.streaming("orders-2")
+				s.obey()
+				return s
+			},
+			want: gist{Working: "Changing: waiting for orders-3 to be in step with orders-1 before the leadership of orders-1 is handed over"},
+		},
+		"no server is restarted for a parameter while the leader does not count another": {
+			scene: func() *scene {
+				s := settled(3)
+				for _, n := range []int32{1, 2} {
+					s.report(name(n), func(r *engine.Report) { r.RestartPending = []string{"shared_buffers"} })
+				}
+				s.streaming("orders-2")
+				return s
+			},
+			want: gist{Working: "Changing: waiting for orders-3 to be in step with orders-1 before orders-2 is restarted"},
+		},
 		"one that does not start is replaced before all others": {
 			scene: func() *scene {
 				s := settled(3)
@@ -514,6 +556,21 @@ func TestRequestsOfPeople(t *testing.T) {
 				return s.quiet()
 			}(),
 			want: gist{Working: "Changing: waiting for orders-2 to become ready before orders-3 is restarted", Answers: []string{"restart r: Running"}},
+		},
+		"a restart waits until the leader counts the one before": {
+			scene: func() *scene {
+				s := done(restart(settled(3), ask("r", "", time.Minute)), "orders-2")
+				s.streaming("orders-3")
+				return s.quiet()
+			}(),
+			want: gist{Working: "Changing: waiting for orders-2 to be in step with orders-1 before orders-3 is restarted", Answers: []string{"restart r: Running"}},
+		},
+		"a restart of the leader by name does not wait for replicas that it may be keeping from following": {
+			scene: func() *scene { s := restart(settled(3), ask("r", "orders-1", time.Minute)); s.streaming(); return s }(),
+			want: gist{
+				Working: "Changing: restarting orders-1 as requested", Answers: []string{"restart r: Running"},
+				Aims: []string{"orders-1: members 1,2,3 epoch 1 restart request"},
+			},
 		},
 		"a restart of all ends with a hand-over": {
 			scene: func() *scene {

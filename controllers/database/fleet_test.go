@@ -411,6 +411,7 @@ func (a *fakeAgent) report() engine.Report {
 	r.Converged, r.Ready = true, true
 	if r.Leading {
 		r.Role, r.InSync, r.SyncWanted = engine.Primary, len(f.voters)-1, len(f.voters)/2
+		r.Streaming = slices.DeleteFunc(slices.Clone(f.voters), func(v string) bool { return v == a.name })
 	}
 	if a.problem != "" {
 		r.Ready, r.Converged, r.Problem, r.Reason = false, false, a.problem, "ServerFailed"

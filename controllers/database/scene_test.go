@@ -3,6 +3,7 @@ package database
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -103,6 +104,7 @@ func (s *scene) lead(n int32, epoch int64) {
 			r.Epoch, r.Leader, r.Voters, r.Leading, r.Role = epoch, name(n), voters, other == name(n), engine.Replica
 			if r.Leading {
 				r.Role, r.InSync, r.SyncWanted = engine.Primary, len(voters)-1, len(voters)/2
+				r.Streaming = slices.DeleteFunc(slices.Clone(voters), func(v string) bool { return v == name(n) })
 			}
 		})
 	}
@@ -131,6 +133,11 @@ func (s *scene) obey() {
 			s.report(p.To.Instance, func(r *engine.Report) { r.Revision = p.Revision })
 		}
 	}
+}
+
+// streaming makes the leader say who follows it.
+func (s *scene) streaming(names ...string) {
+	s.report(s.leadership().Leader, func(r *engine.Report) { r.Streaming = names })
 }
 
 func (s *scene) silence(instance string) { delete(s.Heard, instance) }

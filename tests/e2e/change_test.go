@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+	"github.com/plimsoll-dev/plimsoll-operator/tests/ledger"
 )
 
 // changeLimit bounds one change of a running Database.
@@ -42,9 +43,10 @@ func TestChanges(t *testing.T) {
 	d.awaitReady(readyLimit)
 	w := d.ledger()
 	began := time.Now()
+	var steps phases
 	step := func(name string, change func()) {
 		t.Helper()
-		at := time.Now()
+		at := steps.begin(name)
 		change()
 		d.awaitReady(changeLimit)
 		w.moves(10 * time.Second)
@@ -80,6 +82,7 @@ func TestChanges(t *testing.T) {
 	step("a larger volume", func() {
 		d.change(func(s *v1.DatabaseSpec) { s.Storage.Size = resource.MustParse("2Gi") })
 	})
+	steps.begin("the end")
 	claims := &corev1.PersistentVolumeClaimList{}
 	if err := d.List(t.Context(), claims, client.InNamespace(d.key.Namespace)); err != nil {
 		t.Fatal(err)
@@ -90,9 +93,34 @@ func TestChanges(t *testing.T) {
 		}
 	}
 	account, _ := w.settle(began)
+	steps.gaps(t, account, 10*time.Second)
 	for _, a := range account.Acks {
 		if a.Instance == "" {
 			t.Fatal("an acknowledgement without an instance: cluster_name is not set, so two writers could not be told apart")
+		}
+	}
+}
+
+// phases of a test, by when each began.
+type phases struct {
+	names []string
+	began []time.Time
+}
+
+func (p *phases) begin(name string) time.Time {
+	p.names, p.began = append(p.names, name), append(p.began, time.Now())
+	return p.began[len(p.began)-1]
+}
+
+// gaps tells the longest time without an acknowledged write of each phase but the last, and holds each against a bound.
+func (p *phases) gaps(t *testing.T, account ledger.Account, bound time.Duration) {
+	t.Helper()
+	for i := range len(p.began) - 1 {
+		part := account.Between(p.began[i], p.began[i+1])
+		gap := part.LongestGap(p.began[i]).Length()
+		t.Logf("%s: longest gap in writes %s", p.names[i], gap.Round(time.Millisecond))
+		if len(part.Acks) == 0 || gap > bound {
+			t.Errorf("%s: writes stood still for %s (%d were acknowledged), want %s at the most", p.names[i], gap.Round(time.Millisecond), len(part.Acks), bound)
 		}
 	}
 }
@@ -117,6 +145,8 @@ func TestSwitchover(t *testing.T) {
 	d := shared.create(t, orders(shared.namespace(t), 3))
 	d.awaitReady(readyLimit)
 	w := d.ledger()
+	d.routed()
+	var steps phases
 	const times = 3
 	for range times {
 		now, err := d.get(t.Context())
@@ -129,7 +159,7 @@ func TestSwitchover(t *testing.T) {
 				target = i.Name
 			}
 		}
-		at := time.Now()
+		at := steps.begin("switchover to " + target)
 		out, err := d.plimsoll("switchover", "orders", target)
 		if err != nil {
 			t.Fatalf("switchover to %s: %v\n%s", target, err, out)
@@ -143,10 +173,16 @@ func TestSwitchover(t *testing.T) {
 		})
 		t.Logf("to %s: settled after %s", target, time.Since(at).Round(10*time.Millisecond))
 	}
+	steps.begin("switchover without a target")
 	if out, err := d.plimsoll("switchover", "orders"); err != nil { // the choice is the leader's
 		t.Fatalf("switchover without a target: %v\n%s", err, out)
 	}
+	w.moves(10 * time.Second)
+	d.awaitReady(time.Minute)
+	steps.begin("the end")
+	d.routed()
 	account, gap := w.settle(time.Time{})
+	steps.gaps(t, account, 5*time.Second)
 	if got := account.Hands(); got != times+1 {
 		t.Errorf("the writer changed %d times in %d switchovers", got, times+1)
 	}

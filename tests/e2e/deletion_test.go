@@ -25,6 +25,7 @@ func TestDeletion(t *testing.T) {
 		name       string
 		as         func(*v1.DatabaseSpec) // how it is created
 		then       func(*v1.DatabaseSpec) // what is changed once it is ready; nil if it never gets so
+		frozen     string                 // the instance that stands still then, as on a node that hangs
 		phase      v1.Phase
 		stalledFor string
 	}{
@@ -38,6 +39,7 @@ func TestDeletion(t *testing.T) {
 		{name: "changing", as: none, then: func(s *v1.DatabaseSpec) { s.Replicas = ptr.To(int32(2)) }, phase: v1.PhaseChanging},
 		{name: "down", as: none, then: func(s *v1.DatabaseSpec) { s.Maintenance.Fenced = []string{"*"} }, phase: v1.PhaseDown},
 		{name: "hibernated", as: none, then: func(s *v1.DatabaseSpec) { s.Maintenance.Hibernated = true }, phase: v1.PhaseHibernated},
+		{name: "degraded", as: func(s *v1.DatabaseSpec) { s.Replicas = ptr.To(int32(3)) }, then: none, frozen: "degraded-2", phase: v1.PhaseDegraded},
 		{name: "paused", as: none, then: func(s *v1.DatabaseSpec) { s.Maintenance.Paused = true }, phase: v1.PhaseRunning},
 	}
 	made := make([]*database, len(rows))
@@ -53,6 +55,11 @@ func TestDeletion(t *testing.T) {
 			d.awaitReady(readyLimit)
 			d.change(row.then)
 		}
+		if row.frozen != "" {
+			if err := d.cluster.FreezePod(t.Context(), namespace, row.frozen); err != nil {
+				t.Fatal(err)
+			}
+		}
 		d.await(time.Minute, row.name+" is "+string(row.phase), func(now *v1.Database) error {
 			if now.Status.Phase != row.phase || now.Status.ObservedGeneration != now.Generation {
 				return fmt.Errorf("phase %s of generation %d, newest %d", now.Status.Phase, now.Status.ObservedGeneration, now.Generation)
@@ -63,6 +70,14 @@ func TestDeletion(t *testing.T) {
 			return condition(now, v1.ConditionStalled, metav1.ConditionTrue, row.stalledFor)
 		})
 		if err := d.Delete(t.Context(), &v1.Database{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: row.name}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, row := range rows {
+		if row.frozen == "" {
+			continue
+		}
+		if err := shared.cluster.ThawPod(t.Context(), namespace, row.frozen); err != nil { // or the kubelet waits for it to end
 			t.Fatal(err)
 		}
 	}

@@ -6,12 +6,14 @@ import (
 	"encoding/pem"
 	"fmt"
 	"path"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -108,6 +110,7 @@ func TestEveryField(t *testing.T) {
 	d.brokenCertificate(issue(t, second, "orders.example.com"))
 	d.newCertificate(issue(t, second, names...))
 	d.newPassword("second-Password")
+	d.growLog(resource.MustParse("640Mi"))
 	if err := session.Ping(t.Context()); err != nil {
 		t.Errorf("a session from before the new certificate and password: %v", err)
 	}
@@ -201,6 +204,30 @@ func (d *database) logOnItsVolume(instance string) {
 	out, err = d.cluster.Kubectl(d.t.Context(), "", "--namespace="+d.key.Namespace, "exec", instance, "--container=database", "--", "sh", "-c", script, "sh", data)
 	if err != nil {
 		d.t.Errorf("the log of %s is not on a volume of its own: %v\n%s", instance, err, out)
+	}
+}
+
+// growLog grows the volumes of the log, and of nothing else.
+func (d *database) growLog(size resource.Quantity) {
+	d.t.Helper()
+	before := d.claims()
+	d.change(func(s *v1.DatabaseSpec) { s.Storage.WAL.Size = size })
+	d.awaitReady(time.Minute)
+	for name, c := range d.claims() {
+		want := before[name].Status.Capacity[corev1.ResourceStorage]
+		if strings.HasSuffix(name, "-wal") {
+			want = size
+		}
+		if has := c.Status.Capacity[corev1.ResourceStorage]; has.Cmp(want) != 0 {
+			d.t.Errorf("volume %s has %s, want %s", name, has.String(), want.String())
+		}
+	}
+	for name := range d.pods() {
+		out, err := d.cluster.Kubectl(d.t.Context(), "", "--namespace="+d.key.Namespace, "exec", name, "--container=database", "--", "df", "--block-size=1M", "--output=size", "/var/lib/plimsoll/wal")
+		words := strings.Fields("nothing " + out)
+		if seen, unread := strconv.Atoi(words[len(words)-1]); err != nil || unread != nil || seen < 550 {
+			d.t.Errorf("%s sees of its volume for the log, in MiB: %q (%v)", name, out, err)
+		}
 	}
 }
 

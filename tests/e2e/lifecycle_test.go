@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -155,8 +157,8 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestPrimaryPodDeleted deletes the primary's pod, as a drain does, while clients write.
-func TestPrimaryPodDeleted(t *testing.T) {
+// TestPrimaryEvicted evicts the primary's pod, as a drain does, while clients write. Until it is back, no other may be evicted.
+func TestPrimaryEvicted(t *testing.T) {
 	d := shared.create(t, orders(shared.namespace(t), 3))
 	d.awaitReady(readyLimit)
 	w := d.ledger()
@@ -165,10 +167,26 @@ func TestPrimaryPodDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	was := now.Status.Leader
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: d.key.Namespace, Name: was}}
+	_, replicas := d.roles()
+	before := d.pods()
+	eventually(t.Context(), t, 20*time.Second, "the budget counts three", func() error {
+		budget := &policyv1.PodDisruptionBudget{}
+		if err := d.Get(t.Context(), d.key, budget); err != nil {
+			return err
+		}
+		if budget.Status.DisruptionsAllowed != 1 || budget.Status.ExpectedPods != 3 {
+			return fmt.Errorf("it lets %d of %d go", budget.Status.DisruptionsAllowed, budget.Status.ExpectedPods)
+		}
+		return nil
+	})
 	at := time.Now()
-	if err := d.Delete(t.Context(), pod); err != nil {
-		t.Fatal(err)
+	if err := d.evict(was); err != nil {
+		t.Fatalf("evict %s: %v", was, err)
+	}
+	for _, name := range replicas {
+		if err := d.evict(name); !apierrors.IsTooManyRequests(err) {
+			t.Errorf("evict %s while %s is away: %v; want it refused by the budget", name, was, err)
+		}
 	}
 	w.moves(30 * time.Second)
 	d.await(time.Minute, "another leads and "+was+" follows", func(now *v1.Database) error {
@@ -177,6 +195,21 @@ func TestPrimaryPodDeleted(t *testing.T) {
 		}
 		return ready(now)
 	})
+	after := d.pods()
+	for _, name := range replicas {
+		if after[name] != before[name] {
+			t.Errorf("%s was replaced or restarted: %s before, %s after", name, before[name], after[name])
+		}
+	}
 	_, gap := w.settle(at)
 	t.Logf("gap in writes: %s", gap.Round(time.Millisecond))
+	if gap > 10*time.Second {
+		t.Errorf("writes stood still for %s", gap)
+	}
+}
+
+// evict asks for the eviction of a pod.
+func (d *database) evict(name string) error {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: d.key.Namespace, Name: name}}
+	return d.SubResource("eviction").Create(d.t.Context(), pod, &policyv1.Eviction{ObjectMeta: pod.ObjectMeta})
 }

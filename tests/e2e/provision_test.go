@@ -74,7 +74,7 @@ spec:
 			t.Errorf("Secret %s has no %s", s.Name, key)
 		}
 	}
-	stockPsql(t, namespace, "orders-app")
+	stockPsql(t, namespace, "orders-app", "orders-ro", "orders-r")
 	out, err := d.plimsoll("status", "orders")
 	if err != nil || !strings.Contains(out, now.Status.Leader) {
 		t.Errorf("kubectl plimsoll status (%v):\n%s", err, out)
@@ -83,19 +83,25 @@ spec:
 	if err != nil || strings.TrimSpace(out) != "2" {
 		t.Errorf("kubectl plimsoll psql (%v): %q, want 2 replicas", err, out)
 	}
-	quiet(t, d)
+	quiet(t, d, 10*time.Second)
 }
 
-// stockPsql connects as an application does: a stock image, the Secret mounted where its uri says, nothing else.
-func stockPsql(t *testing.T, namespace, secret string) {
+// stockPsql connects as an application does: a stock image, the Secret mounted where its uri says, nothing else. It goes on to the
+// Services for reads by their names, which the same certificate must hold.
+func stockPsql(t *testing.T, namespace, secret string, reads ...string) {
 	t.Helper()
+	const script = `case $URI in *sslmode=verify-full*) ;; *) echo "the uri does not ask for verify-full"; exit 1;; esac
+		write=${URI#*@}; write=${write%%.*}
+		for service in "$write" "$@"; do
+			psql "$(echo "$URI" | sed "s/@$write\./@$service./")" -Atc "select '$service through TLS ' || ssl || ', replays ' || pg_is_in_recovery() from pg_stat_ssl where pid = pg_backend_pid()" || exit 1
+		done`
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "client"}}
 	pod.Spec = corev1.PodSpec{
 		RestartPolicy:   corev1.RestartPolicyNever,
 		SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To(int64(65532)), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
 		Containers: []corev1.Container{{
 			Name: "psql", Image: "docker.io/library/postgres:" + oldVersion,
-			Command:         []string{"/bin/sh", "-c", `psql "$URI" -Atc "select 'through TLS ' || ssl from pg_stat_ssl where pid = pg_backend_pid()"`},
+			Command:         append([]string{"/bin/sh", "-c", script, "sh"}, reads...),
 			Env:             []corev1.EnvVar{{Name: "URI", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Key: "uri"}}}},
 			VolumeMounts:    []corev1.VolumeMount{{Name: "credentials", MountPath: "/etc/plimsoll/" + secret, ReadOnly: true}},
 			SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: ptr.To(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
@@ -113,16 +119,21 @@ func stockPsql(t *testing.T, namespace, secret string) {
 		if pod.Status.Phase != corev1.PodSucceeded {
 			return fmt.Errorf("pod %s: %s", pod.Status.Phase, out)
 		}
-		if !strings.Contains(out, "through TLS true") && !strings.Contains(out, "through TLS t") {
+		if !strings.Contains(out, "-rw through TLS true, replays false") || strings.Count(out, "through TLS true") != 1+len(reads) {
 			return fmt.Errorf("it said %q", out)
+		}
+		for _, service := range reads {
+			if strings.HasSuffix(service, "-ro") && !strings.Contains(out, service+" through TLS true, replays true") {
+				return fmt.Errorf("it said %q", out)
+			}
 		}
 		return nil
 	})
 }
 
-// quiet checks that an idle Database causes no write: no object of its namespace changes its resourceVersion for ten seconds.
+// quiet checks that an idle Database causes no write: no object of its namespace changes its resourceVersion for a time.
 // Neither the manager nor an agent may write to say that nothing has happened, and a log that a server moves by itself is nothing.
-func quiet(t *testing.T, d *database) {
+func quiet(t *testing.T, d *database, during time.Duration) {
 	t.Helper()
 	versions := func() map[string]string {
 		found := map[string]string{}
@@ -146,9 +157,9 @@ func quiet(t *testing.T, d *database) {
 		return differs(before, versions())
 	})
 	before := versions()
-	time.Sleep(10 * time.Second)
+	time.Sleep(during)
 	if err := differs(before, versions()); err != nil {
-		t.Errorf("in ten seconds in which nothing happened %v", err)
+		t.Errorf("in %s in which nothing happened %v", during, err)
 	}
 }
 
