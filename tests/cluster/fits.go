@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"syscall"
 )
@@ -32,6 +33,27 @@ func Fits() error {
 	}
 	if err != nil {
 		return fmt.Errorf("a local cluster needs cgroups that it can manage: %w", err)
+	}
+	cache, err := CacheDir()
+	if err != nil {
+		return err
+	}
+	return stacks(cache)
+}
+
+// stacks tells whether containerd can put its layers below a directory, which need not be there yet.
+func stacks(dir string) error {
+	var info syscall.Statfs_t
+	err := syscall.Statfs(dir, &info)
+	if parent := filepath.Dir(dir); errors.Is(err, os.ErrNotExist) && parent != dir {
+		return stacks(parent)
+	}
+	if err != nil {
+		return fmt.Errorf("ask for the file system of %s: %w", dir, err)
+	}
+	const overlay = 0x794c7630
+	if info.Type == overlay {
+		return fmt.Errorf("%s is a container's overlay file system, and the kernel does not stack the pods' on it; mount a volume there, or set PLIMSOLL_CACHE to a directory on one", dir)
 	}
 	return nil
 }

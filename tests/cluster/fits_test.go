@@ -1,6 +1,9 @@
 package cluster
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -38,5 +41,27 @@ func TestNodesTogetherFitTheMachine(t *testing.T) {
 				t.Errorf("%d MiB for all pods of a machine with %d", all, tc.memory)
 			}
 		})
+	}
+}
+
+func TestLayersNeedARealFileSystem(t *testing.T) {
+	const in = "PLIMSOLL_STACKS"
+	if dir := os.Getenv(in); dir != "" { // in a mount namespace of its own
+		if err := stacks(filepath.Join(dir, "not", "there")); err == nil || !strings.Contains(err.Error(), "PLIMSOLL_CACHE") {
+			t.Fatalf("error %v on an overlay", err)
+		}
+		return
+	}
+	if err := stacks("/proc/not/there"); err != nil {
+		t.Fatal(err)
+	}
+	if exec.CommandContext(t.Context(), "unshare", "--mount", "true").Run() != nil {
+		t.Skip("no right to mount an overlay")
+	}
+	const mount = `mount -t tmpfs tmpfs "$1" && mkdir "$1/lower" "$1/upper" "$1/work" "$1/merged" &&
+mount -t overlay overlay -o "lowerdir=$1/lower,upperdir=$1/upper,workdir=$1/work" "$1/merged" && ` + in + `="$1/merged" exec "$2" -test.run=^TestLayersNeedARealFileSystem$`
+	out, err := exec.CommandContext(t.Context(), "unshare", "--mount", "sh", "-c", mount, "sh", t.TempDir(), os.Args[0]).CombinedOutput()
+	if err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }
