@@ -12,73 +12,34 @@ import (
 	"time"
 )
 
-const (
-	cgroupMount = "/sys/fs/cgroup"
-	unified     = cgroupMount + "/unified" // cgroup2: it can kill and freeze whole trees
-)
-
-// hierarchies returns the mount points of all cgroup hierarchies, version 1 and unified.
-func hierarchies() ([]string, error) {
-	if _, err := os.Stat(unified + "/cgroup.procs"); err != nil {
-		return nil, fmt.Errorf("this machine has no hybrid cgroup tree (%s): %w", unified, err)
-	}
-	return filepath.Glob(cgroupMount + "/*/cgroup.procs")
-}
+// machineTrees are the cgroup hierarchies of this machine.
+func machineTrees() (cgroupTrees, error) { return findCgroupTrees(cgroupMount) }
 
 // cgroupDirs returns the directories of a cgroup such as /plimsoll/node1 in all hierarchies.
 func cgroupDirs(name string) ([]string, error) {
-	files, err := hierarchies()
+	t, err := machineTrees()
 	if err != nil {
 		return nil, err
 	}
-	dirs := make([]string, len(files))
-	for i, f := range files {
-		dirs[i] = filepath.Join(filepath.Dir(f), name)
-	}
-	return dirs, nil
+	return t.dirs(name), nil
 }
 
-// makeCgroup makes a cgroup with its parents in all hierarchies. The kubelet refuses one that is missing anywhere.
+// makeCgroup makes a cgroup with its parents in all hierarchies.
 func makeCgroup(name string) error {
-	parts := strings.Split(strings.Trim(name, "/"), "/")
-	for i := range parts {
-		dirs, err := cgroupDirs(filepath.Join(parts[:i+1]...))
-		if err != nil {
-			return err
-		}
-		for _, dir := range dirs {
-			if err := os.MkdirAll(dir, 0o755); err != nil {
-				return fmt.Errorf("make cgroup %s: %w", dir, err)
-			}
-			if err := fillCpuset(dir); err != nil {
-				return fmt.Errorf("make cgroup %s: %w", dir, err)
-			}
-		}
+	t, err := machineTrees()
+	if err != nil {
+		return err
 	}
-	return nil
-}
-
-// fillCpuset copies the parent's processors: a new version 1 cpuset has none, and nothing can join it.
-func fillCpuset(dir string) error {
-	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
-		to := filepath.Join(dir, name)
-		if _, err := os.Stat(to); errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
-		value, err := os.ReadFile(filepath.Join(filepath.Dir(dir), name))
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(to, value, 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
+	return t.make(name)
 }
 
 // killCgroup ends every process below a cgroup at one instant and waits until they are gone.
 func killCgroup(ctx context.Context, name string) error {
-	dir := filepath.Join(unified, name)
+	t, err := machineTrees()
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(t.unified, name)
 	if err := os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0o644); err != nil {
 		if errors.Is(err, os.ErrNotExist) {
 			return nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"text/template"
 )
 
@@ -130,7 +131,11 @@ func (c *Cluster) writeNodeConfig(i int) error {
 	for j := range c.state.Nodes {
 		hosts += nodeIP(j+1) + " " + nodeName(j+1) + "\n"
 	}
-	kubelet := map[string]string{"IP": nodeIP(i), "Node": n, "PKI": c.path("pki"), "DNS": dnsIP, "Cgroup": cgroupRoot + "/" + n}
+	memory, err := machineMemory()
+	if err != nil {
+		return err
+	}
+	kubelet := kubeletValues(i, c.path("pki"), memory, c.state.Nodes)
 	return errors.Join(
 		writeInPlace(c.path(n, "etc", "hosts"), hosts),
 		writeInPlace(c.path(n, "etc", "resolv.conf"), "options ndots:0\n"),
@@ -138,6 +143,14 @@ func (c *Cluster) writeNodeConfig(i int) error {
 		c.renderTo(c.path("conf", "kubelet-"+n+".yaml"), "kubelet.yaml", kubelet),
 		c.renderTo(c.path(n, "etc-cni", "10-pods.conflist"), "pods.conflist", map[string]string{"PodCIDR": podCIDR(i)}),
 	)
+}
+
+// kubeletValues are those of node i of so many, on a machine with that memory.
+func kubeletValues(i int, pki string, memory uint64, nodes int) map[string]string {
+	return map[string]string{
+		"IP": nodeIP(i), "Node": nodeName(i), "PKI": pki, "DNS": dnsIP, "Cgroup": cgroupRoot + "/" + nodeName(i),
+		"Reserved": strconv.FormatUint((memory-nodeMemory(memory, nodes))/mib, 10) + "Mi",
+	}
 }
 
 func (c *Cluster) renderTo(path, name string, data any) error {

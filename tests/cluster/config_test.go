@@ -14,7 +14,7 @@ func TestRenderedFiles(t *testing.T) {
 	update := os.Getenv("UPDATE_GOLDEN") != ""
 	type hosts struct{ URL, CA string }
 	tests := map[string]any{
-		"kubelet.yaml":    map[string]string{"IP": nodeIP(2), "Node": "node2", "PKI": "/state/pki", "DNS": dnsIP, "Cgroup": cgroupRoot + "/node2"},
+		"kubelet.yaml":    kubeletValues(2, "/state/pki", 24*1024*mib, 3),
 		"containerd.toml": map[string]string{"Registry": registry, "Hosts": "/state/conf/hosts"},
 		"pods.conflist":   map[string]string{"PodCIDR": podCIDR(2)},
 		"hosts.toml":      hosts{URL: "https://" + registry + ":5443", CA: "/state/pki/ca.crt"},

@@ -192,7 +192,11 @@ func (c *Cluster) podCgroup(ctx context.Context, namespace, pod string) (string,
 	if err := c.getJSON(ctx, &object, "-n", namespace, "pod", pod); err != nil {
 		return "", err
 	}
-	return object.cgroup(unified)
+	t, err := machineTrees()
+	if err != nil {
+		return "", err
+	}
+	return object.cgroup(t.unified)
 }
 
 // cgroup finds a pod's directory in a hierarchy; on the way there may be a level for its class of service.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"time"
 )
 
@@ -25,8 +24,8 @@ func Up(ctx context.Context, o UpOptions) (*Cluster, error) {
 	if o.Nodes < 1 || o.Nodes > maxNodes {
 		return nil, fmt.Errorf("start %d nodes: it must be 1 to %d", o.Nodes, maxNodes)
 	}
-	if runtime.GOOS != "linux" || os.Getuid() != 0 {
-		return nil, errors.New("start the cluster: it needs Linux and root, for namespaces and cgroups")
+	if err := Fits(); err != nil {
+		return nil, fmt.Errorf("start the cluster: %w", err)
 	}
 	c, unlock, err := claim(ctx, o.Say)
 	if err != nil {
@@ -81,7 +80,11 @@ func claim(ctx context.Context, say func(string, ...any)) (*Cluster, func(), err
 
 // exists tells whether anything of a cluster is on the machine.
 func (c *Cluster) exists() bool {
-	for _, path := range []string{"/run/netns/" + fabric, unified + cgroupRoot} {
+	paths := []string{"/run/netns/" + fabric}
+	if t, err := machineTrees(); err == nil {
+		paths = append(paths, t.unified+cgroupRoot)
+	}
+	for _, path := range paths {
 		if _, err := os.Stat(path); err == nil {
 			return true
 		}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -64,7 +65,7 @@ func (c *Cluster) onVolume(ctx context.Context, namespace, claim string, args ..
 }
 
 // SlowVolume limits what the pods that use a claim write to its volume, in bytes per second; 0 ends that. It holds
-// for the containers that run now: a container that restarts is fast again.
+// for the containers that run now: with cgroups of version 1 a container that restarts is fast again.
 func (c *Cluster) SlowVolume(ctx context.Context, namespace, claim string, bytesPerSecond int64) error {
 	v, err := c.volume(ctx, namespace, claim)
 	if err != nil {
@@ -74,8 +75,11 @@ func (c *Cluster) SlowVolume(ctx context.Context, namespace, claim string, bytes
 	if err := syscall.Stat(v.device, &info); err != nil {
 		return fmt.Errorf("slow the volume of claim %s/%s: %w", namespace, claim, err)
 	}
-	// A loop device has major number 7 and fewer than 256 minors here, so this is all of the number.
-	limit := fmt.Sprintf("%d:%d %d", info.Rdev>>8&0xfff, info.Rdev&0xff, bytesPerSecond)
+	trees, err := machineTrees()
+	if err != nil {
+		return err
+	}
+	limit := trees.writeLimit(info.Rdev, bytesPerSecond)
 	var pods struct{ Items []podObject }
 	if err := c.getJSON(ctx, &pods, "-n", namespace, "pods"); err != nil {
 		return err
@@ -85,11 +89,11 @@ func (c *Cluster) SlowVolume(ctx context.Context, namespace, claim string, bytes
 		if !pod.uses(claim) {
 			continue
 		}
-		dir, err := pod.cgroup(filepath.Join(cgroupMount, "blkio"))
+		dir, err := pod.cgroup(limit.tree)
 		if err != nil {
 			return err
 		}
-		if err := limitWrites(dir, limit); err != nil {
+		if err := limit.set(dir); err != nil {
 			return fmt.Errorf("slow the volume of claim %s/%s: %w", namespace, claim, err)
 		}
 		slowed++
@@ -100,13 +104,38 @@ func (c *Cluster) SlowVolume(ctx context.Context, namespace, claim string, bytes
 	return nil
 }
 
-// limitWrites sets the limit in a pod's cgroup and each container's: version 1 limits are not inherited.
-func limitWrites(dir, limit string) error {
+// writeLimit is what one file of a cgroup gets.
+type writeLimit struct {
+	tree, file, text string
+	inherited        bool // by the cgroups below
+}
+
+func (t cgroupTrees) writeLimit(device uint64, bytesPerSecond int64) writeLimit {
+	// A loop device has major number 7 and fewer than 256 minors here, so this is all of the number.
+	number := fmt.Sprintf("%d:%d", device>>8&0xfff, device&0xff)
+	if len(t.v1) > 0 {
+		return writeLimit{
+			tree: filepath.Join(filepath.Dir(t.unified), "blkio"), file: "blkio.throttle.write_bps_device",
+			text: fmt.Sprintf("%s %d", number, bytesPerSecond),
+		}
+	}
+	value := "max"
+	if bytesPerSecond > 0 {
+		value = strconv.FormatInt(bytesPerSecond, 10)
+	}
+	return writeLimit{tree: t.unified, file: "io.max", text: number + " wbps=" + value, inherited: true}
+}
+
+// set sets the limit in a pod's cgroup, and in each container's where those do not inherit it.
+func (l writeLimit) set(dir string) error {
+	if l.inherited {
+		return os.WriteFile(filepath.Join(dir, l.file), []byte(l.text), 0o644)
+	}
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {
 			return err
 		}
-		return os.WriteFile(filepath.Join(path, "blkio.throttle.write_bps_device"), []byte(limit), 0o644)
+		return os.WriteFile(filepath.Join(path, l.file), []byte(l.text), 0o644)
 	})
 }
 

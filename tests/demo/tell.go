@@ -69,19 +69,11 @@ Take it away with: make demo-down%[3]s
 
 // fits says what a local cluster needs that this machine lacks.
 func fits(cache string) error {
-	if os.Getuid() != 0 {
-		return errors.New("a local cluster needs root, for namespaces and cgroups; run it as root, or use your own cluster: make demo CLUSTER=current IMG=your-image")
+	if err := cluster.Fits(); err != nil {
+		return fmt.Errorf("%w. Or use your own cluster: make demo CLUSTER=current IMG=your-image", err)
 	}
 	if _, err := exec.LookPath("apt-get"); err != nil {
 		return errors.New("a local cluster needs Debian 12's packages and there is no apt-get; use your own cluster: make demo CLUSTER=current IMG=your-image")
-	}
-	var memory unix.Sysinfo_t
-	if err := unix.Sysinfo(&memory); err != nil {
-		return fmt.Errorf("ask for the memory: %w", err)
-	}
-	const gib = 1 << 30
-	if have := memory.Totalram * uint64(memory.Unit); have < 6*gib {
-		return fmt.Errorf("a local cluster needs 6 GiB of memory, and this machine has %.1f", float64(have)/gib)
 	}
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return fmt.Errorf("make the cache directory: %w", err)
@@ -90,6 +82,7 @@ func fits(cache string) error {
 	if err := unix.Statfs(cache, &disk); err != nil {
 		return fmt.Errorf("ask for the room in %s: %w", cache, err)
 	}
+	const gib = 1 << 30
 	// Most of it is Go's: modules and built packages, needed until the cluster's programs are in the cache.
 	need := uint64(25)
 	if _, err := cluster.Binary("kubelet"); err == nil {

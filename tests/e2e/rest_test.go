@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+	"github.com/plimsoll-dev/plimsoll-operator/tests/authority"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 	"github.com/plimsoll-dev/plimsoll-operator/tests/install"
 )
@@ -40,7 +41,7 @@ func TestAtRest(t *testing.T) {
 	wish.Spec.TLS.ServerSecret = "orders-tls"
 	d := &database{suite: shared, t: t, key: client.ObjectKeyFromObject(wish), host: "orders-rw." + namespace + ".svc"}
 	d.keep("seller", map[string]string{"username": "seller", "password": "a-Password"})
-	d.keep("orders-tls", newAuthority(t, "company").issue(t, d.host, "*.orders-members."+namespace+".svc"))
+	d.keep("orders-tls", issue(t, authority.New(t), d.host, "*.orders-members."+namespace+".svc"))
 	shared.create(t, wish)
 	plain := orders(namespace, 1)
 	plain.Name = "billing"

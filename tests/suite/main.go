@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -59,6 +60,12 @@ func run(ctx context.Context, only string, asked workspace) (bool, error) {
 	if only != "" {
 		if steps, err = choose(all(w), strings.Split(only, ",")); err != nil {
 			return false, err
+		}
+	}
+	// What is built for a cluster takes half an hour: not in vain.
+	if slices.ContainsFunc(steps, func(s step) bool { return s.name == "binaries" }) {
+		if err := cluster.Fits(); err != nil {
+			return false, fmt.Errorf("%w. Without a cluster: make test-unit", err)
 		}
 	}
 	r := runner{say: say(time.Now()), logs: w.logs}

@@ -21,9 +21,14 @@ mount --bind "$disk/cni" /var/lib/cni
 mount --bind "$disk/etc-cni" /etc/cni/net.d
 mount --bind "$disk/log" /var/log
 mount --bind "$disk/opt" /opt
-for file in hosts resolv.conf hostname; do mount --bind "$disk/etc/$file" "/etc/$file"; done
 mount -t tmpfs -o mode=755 tmpfs /run # sockets, namespace handles, address leases: gone at power-off
 mkdir -p /run/netns /run/lock
+for file in hosts resolv.conf hostname; do
+	target=$(readlink -m "/etc/$file") # with systemd-resolved resolv.conf is a link into /run, which is empty now
+	mkdir -p "$(dirname "$target")"
+	[ -e "$target" ] || : >"$target"
+	mount --bind "$disk/etc/$file" "$target"
+done
 mount --make-rshared /
 echo ready >/run/node-ready
 exec sleep infinity

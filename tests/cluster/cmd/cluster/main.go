@@ -86,6 +86,9 @@ func up(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return errUsage
 	}
+	if err := cluster.Fits(); err != nil {
+		return err
+	}
 	if err := build(ctx, nil); err != nil { // quick when nothing has changed
 		return err
 	}
