@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
-	"github.com/plimsoll-dev/plimsoll-operator/tests/authority"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+	"github.com/plimsoll-dev/plimsoll-operator/tests/authority"
 	"github.com/plimsoll-dev/plimsoll-operator/tests/install"
 )
 
