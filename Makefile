@@ -85,7 +85,7 @@ lint-fix: $(GOLANGCI_LINT) ## Run the linters and mend what they can.
 lint-config: $(GOLANGCI_LINT) ## Check .golangci.yml.
 	$(GOLANGCI_LINT) config verify
 
-test-unit: ## Run the tests that need no cluster (the first time it builds an API server, in about 5 minutes).
+test-unit: ## Run the tests that need no cluster (the first time it builds an API server and cert-manager, which takes a while).
 	@go run -buildvcs=false ./tests/cluster/cmd/cluster build --api
 	go test -race ./api/... ./controllers/... ./cmd/... ./tests/arrows/... ./tests/bench/... ./tests/docs/... ./tests/rights/... ./tests/summary/...
 	@for module in $(OWN_MODULES); do go -C $$module test -race ./...; done
