@@ -172,6 +172,7 @@ func TestSwitchover(t *testing.T) {
 			return ready(now)
 		})
 		t.Logf("to %s: settled after %s", target, time.Since(at).Round(10*time.Millisecond))
+		d.routed()
 	}
 	steps.begin("switchover without a target")
 	if out, err := d.plimsoll("switchover", "orders"); err != nil { // the choice is the leader's
@@ -180,7 +181,6 @@ func TestSwitchover(t *testing.T) {
 	w.moves(10 * time.Second)
 	d.awaitReady(time.Minute)
 	steps.begin("the end")
-	d.routed()
 	account, gap := w.settle(time.Time{})
 	steps.gaps(t, account, 5*time.Second)
 	if got := account.Hands(); got != times+1 {

@@ -73,7 +73,8 @@ func TestRollGoesWrong(t *testing.T) {
 	if account.Hands() != 1 {
 		t.Errorf("the writer changed %d times in one roll", account.Hands())
 	}
-	// The next replica may be under way when the first is deleted: then writes wait until one of the two is back.
+	// The next replica is under way when the first is deleted, which no order of the roll can foresee: with two of three away, writes
+	// wait until one of them is back.
 	if gap > time.Minute {
 		t.Errorf("writes stood still for %s", gap)
 	}

