@@ -36,6 +36,7 @@ func all(w *workspace) []step {
 		{name: "database images", limit: 15 * minute, needs: []string{"binaries"}, do: func(ctx context.Context, log io.Writer) error {
 			return w.cluster(ctx, log, "images")
 		}},
+		{name: "protocol model", limit: 20 * minute, needs: []string{"packages"}, after: []string{"database images"}, results: true, do: w.model},
 
 		{name: "generated files", limit: 10 * minute, needs: []string{"tools"}, do: w.make("verify")},
 		{name: "unit tests", limit: 25 * minute, needs: []string{"packages"}, after: []string{"generated files"}, results: true, do: w.unit},
@@ -45,7 +46,7 @@ func all(w *workspace) []step {
 			return install.Build(ctx, log, w.root)
 		}},
 
-		{name: "cluster proof", limit: 12 * minute, needs: []string{"database images"}, after: []string{"image"}, results: true, do: w.prove},
+		{name: "cluster proof", limit: 12 * minute, needs: []string{"database images"}, after: []string{"image", "protocol model"}, results: true, do: w.prove},
 		{name: "cluster", limit: 10 * minute, needs: []string{"image", "database images"}, after: []string{"cluster proof"}, do: w.up},
 		{name: "operator", limit: 5 * minute, needs: []string{"cluster"}, do: w.operator},
 		{name: "e2e", limit: endToEndLimit + 2*minute, needs: []string{"operator"}, results: true, do: w.endToEnd(endToEndLimit, nil, "-test.skip=^TestBench", "-test.run="+w.tests)},
@@ -90,7 +91,7 @@ func ownModules() []string { return []string{"tests/cluster/csi"} }
 
 // unit tests are those of packages that use neither the API server nor the cluster.
 func (w *workspace) unit(ctx context.Context, log io.Writer) error {
-	packages, err := w.tested(ctx, func(p tested) bool { return !p.needsAPI })
+	packages, err := w.tested(ctx, func(p tested) bool { return !p.needsAPI && p.path != modelPackage })
 	if err != nil {
 		return err
 	}
@@ -99,6 +100,13 @@ func (w *workspace) unit(ctx context.Context, log io.Writer) error {
 		err = errors.Join(err, w.goTest(ctx, log, dir, []string{"./..."}, "-race"))
 	}
 	return err
+}
+
+// modelPackage searches the protocol's states for minutes, on one core.
+const modelPackage = "github.com/plimsoll-dev/plimsoll-operator/tests/model"
+
+func (w *workspace) model(ctx context.Context, log io.Writer) error {
+	return w.goTest(ctx, log, "", []string{modelPackage})
 }
 
 func (w *workspace) api(ctx context.Context, log io.Writer) error {
