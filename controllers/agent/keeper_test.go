@@ -128,16 +128,15 @@ func newBench(t *testing.T, script string) *bench {
 	cfg := Config{StateDir: t.TempDir(), StopFast: 500 * time.Millisecond, StopLong: 800 * time.Millisecond}
 	table := must(process.NewTable())(t)
 	out := &logs{out: io.Discard, name: "server"}
-	var reading sync.WaitGroup
+	read := make(chan struct{}, 100) // one for each output that was read to its end
 	b.k = &keeper{
 		cfg: cfg, engine: Engine{Driver: b.driver}, table: table, clock: lease.BootClock{}, log: slog.New(slog.NewTextHandler(b.log, nil)),
 		wake: make(chan struct{}, 1), tail: out.tail, active: -1, server: server{Life: down},
 	}
 	b.k.forward = func(from *os.File) {
-		reading.Add(1)
-		defer reading.Done()
 		_ = plain(context.Background(), from, out.emit)
 		_ = from.Close()
+		read <- struct{}{}
 	}
 	b.report = newReporter(cfg, b.k.clock, newCertificates(cfg.StateDir, cfg.StateDir), b.k.restartDone)
 	s := &sampler{
@@ -152,7 +151,11 @@ func newBench(t *testing.T, script string) *bench {
 	t.Cleanup(func() {
 		cancel()
 		group.Wait()
-		reading.Wait()
+		for _, call := range b.driver.told() {
+			if strings.HasPrefix(call, "start ") {
+				<-read
+			}
+		}
 		if t.Failed() {
 			t.Logf("calls: %q\nlog:\n%s", b.driver.told(), b.log)
 		}
