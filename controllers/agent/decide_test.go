@@ -203,7 +203,8 @@ func TestRole(t *testing.T) {
 		},
 		"a replica follows by address": {lease.Decision{Role: lease.RoleReplica, Epoch: 2, Upstream: "orders-3"}, nil, false, engine.Role{Kind: engine.Replica, Epoch: 2, Upstream: "three"}},
 		"it goes where its leader says that it is": {
-			lease.Decision{Role: lease.RoleReplica, Epoch: 2, Upstream: "orders-3", UpstreamIP: "10.0.0.3"}, nil, false,
+			lease.Decision{Role: lease.RoleReplica, Epoch: 2, Upstream: "orders-3", UpstreamIP: "10.0.0.3"},
+			nil, false,
 			engine.Role{Kind: engine.Replica, Epoch: 2, Upstream: "three", UpstreamIP: "10.0.0.3"},
 		},
 		"a stop has no role of a server":  {lease.Decision{Role: lease.RoleStop, Epoch: 2}, nil, false, engine.Role{Kind: engine.Stopped, Epoch: 2}},
