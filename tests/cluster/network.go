@@ -63,6 +63,15 @@ func routeToPods(from string, i int) string {
 	return fmt.Sprintf("-n %s%s route add %s via %s", prefix, from, podCIDR(i), nodeIP(i))
 }
 
+// unplug takes a node's cable away, if it has one. A connection that a test still holds inside the node keeps the namespace alive, and
+// with it the cable that a node of the same name would need.
+func unplug(ctx context.Context, name string) error {
+	if _, err := run(ctx, "", "ip", "-n", fabric, "link", "show", name); err != nil {
+		return nil //nolint:nilerr // there is none
+	}
+	return ipAll(ctx, []string{"-n " + fabric + " link del " + name})
+}
+
 func makeNamespace(ctx context.Context, name string, steps []string) error {
 	if err := ipAll(ctx, steps); err != nil {
 		return err

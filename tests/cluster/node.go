@@ -129,6 +129,9 @@ func (c *Cluster) cutPower(ctx context.Context, i int) error {
 	if err := c.releaseLoops(ctx, nodeName(i)); err != nil {
 		return err
 	}
+	if err := unplug(ctx, nodeName(i)); err != nil {
+		return err
+	}
 	if _, err := os.Stat("/run/netns/" + prefix + nodeName(i)); err == nil {
 		if err := ipAll(ctx, []string{"netns del " + prefix + nodeName(i)}); err != nil {
 			return err
