@@ -26,15 +26,7 @@ func TestCertificates(t *testing.T) {
 	w := d.ledger()
 	before := d.served()
 	old := d.trusted()
-	config, err := d.writable(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	session, err := pgx.ConnectConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = session.Close(context.WithoutCancel(t.Context())) }()
+	session := d.session()
 
 	began := time.Now()
 	out, err := d.plimsoll("rotate", "orders")

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -51,15 +50,7 @@ func TestIssuer(t *testing.T) {
 
 	w := d.ledger()
 	before := d.served()
-	config, err := d.writable(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	session, err := pgx.ConnectConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = session.Close(context.WithoutCancel(t.Context())) }()
+	session := d.session()
 	began := time.Now()
 	d.renew()
 	took := eventually(t.Context(), t, 2*time.Minute, "every server to show the renewed certificate", func() error {
