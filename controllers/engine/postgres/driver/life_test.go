@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -90,6 +92,26 @@ func TestANewDatabaseServesItsOwnerOverTLS(t *testing.T) {
 			t.Errorf("%s is %s, want %s", name, got, want)
 		}
 	}
+}
+
+// TestLockFilesOfADeadServerAreNobodys starts a server in a container in which another process has the number of the last one.
+func TestLockFilesOfADeadServerAreNobodys(t *testing.T) {
+	c := newCluster(t)
+	m := c.primary(false)
+	m.kill()
+	other := exec.CommandContext(t.Context(), "sleep", "60")
+	other.SysProcAttr = &syscall.SysProcAttr{Credential: c.cred}
+	must(t, other.Start())
+	defer func() { _ = other.Process.Kill(); _ = other.Wait() }()
+	for _, lock := range []string{filepath.Join(m.d.data(), "postmaster.pid"), filepath.Join(m.cfg.RunDir, fmt.Sprintf(".s.PGSQL.%d.lock", c.port))} {
+		raw, err := os.ReadFile(lock)
+		must(t, err)
+		_, rest, _ := strings.Cut(string(raw), "\n")
+		must(t, os.WriteFile(lock, fmt.Appendf(nil, "%d\n%s", other.Process.Pid, rest), 0o600))
+	}
+	r := c.role(m, engine.Primary, 1, nil)
+	m.start(r)
+	m.become(r)
 }
 
 func TestAnIdleDatabaseIsNotWrittenTo(t *testing.T) {

@@ -221,23 +221,22 @@ func (d *Driver) ask(ctx context.Context, r engine.Role) (source, error) {
 	return up.source(ctx)
 }
 
-// serverGone refuses to touch the data of a running server, and removes the pid file of a dead one: in a new container its number
-// may be anybody's.
+// serverGone refuses to touch the data of a running server, and removes the lock files of a dead one, of its data and of its socket: in
+// a new container their number may be anybody's.
 func (d *Driver) serverGone() error {
 	path := filepath.Join(d.data(), "postmaster.pid")
 	raw, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("look for a running server: %w", err)
 	}
 	first, _, _ := strings.Cut(string(raw), "\n")
 	if pid, err := strconv.Atoi(strings.TrimSpace(first)); err == nil && d.serves(pid) {
 		return fmt.Errorf("prepare the data directory: the server still runs as process %d", pid)
 	}
-	if err := os.Remove(path); err != nil {
-		return fmt.Errorf("remove the pid file of a dead server: %w", err)
+	for _, lock := range []string{path, filepath.Join(d.cfg.RunDir, fmt.Sprintf(".s.PGSQL.%d.lock", d.cfg.Port))} {
+		if err := os.Remove(lock); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove the lock file of a dead server: %w", err)
+		}
 	}
 	return nil
 }
