@@ -51,6 +51,8 @@ func ready(s Seen, p Plan, status v1.DatabaseStatus) metav1.Condition {
 			Type: v1.ConditionReady, Status: metav1.ConditionUnknown, Reason: v1.ReasonLeaderSilent,
 			Message: fmt.Sprintf("whether %s takes writes is not known: %s", status.Leader, silentWords),
 		}
+	case waitsForReplicas(s, p):
+		return is(false, v1.ReasonNoMajority, writesWait)
 	case !serves(s, p):
 		return is(false, v1.ReasonNoPrimary, "no instance takes writes; status.instances shows what each waits for")
 	default:
@@ -132,8 +134,16 @@ func durable(s Seen, p Plan) metav1.Condition {
 	case mode == v1.SynchronousPreferred:
 		return condition(v1.ConditionDurable, false, v1.ReasonNoMajority, "too few replicas are in step: writes go on and are held by fewer members")
 	default:
-		return condition(v1.ConditionDurable, false, v1.ReasonNoMajority, "too few replicas are in step: writes wait for one that is")
+		return condition(v1.ConditionDurable, false, v1.ReasonNoMajority, writesWait)
 	}
+}
+
+const writesWait = "too few replicas are in step: writes wait for one that is"
+
+// waitsForReplicas says that what is written now is not acknowledged before another replica is in step.
+func waitsForReplicas(s Seen, p Plan) bool {
+	leader := s.report(p.Leadership.Leader)
+	return leader != nil && leader.Role == engine.Primary && leader.Ready && synchronous(s.Database) == v1.SynchronousRequired && leader.InSync < leader.SyncWanted
 }
 
 // inStep says how many replicas follow closely, and how many of them a write waits for.

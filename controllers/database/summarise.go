@@ -95,8 +95,9 @@ func instance(s Seen, p Plan, name string, now time.Time) v1.InstanceStatus {
 			lag := r.LagBytes
 			i.LagBytes = &lag
 		}
-		if i.Message = oneLine(r.Problem); i.Message == "" {
-			i.Message = fullness(r)
+		i.Message = cmp.Or(oneLine(r.Problem), fullness(r))
+		if i.Ready && !podReady(pod) {
+			i.Ready, i.Message = false, cmp.Or(i.Message, "the kubelet does not find it ready: no Service for reads leads to it")
 		}
 	case pod == nil:
 		i.State, i.Message = "stopped", "it has no pod"
@@ -246,10 +247,10 @@ func phase(s Seen, p Plan, status v1.DatabaseStatus) v1.Phase {
 	}
 }
 
-// allReady says that a primary serves and every instance that was asked for is ready, fenced ones apart: those are down because
-// someone asked for that, too, but they are not ready.
+// allReady says that a primary serves, that its commits wait for nobody who is not there, and that every instance that was asked for is
+// ready, fenced ones apart: those are down because someone asked for that, too, but they are not ready.
 func allReady(s Seen, p Plan, status v1.DatabaseStatus) bool {
-	if !serves(s, p) {
+	if !serves(s, p) || waitsForReplicas(s, p) {
 		return false
 	}
 	ready := map[string]bool{}

@@ -203,7 +203,15 @@ func TestSummarise(t *testing.T) {
 				s.report("orders-1", func(r *engine.Report) { r.InSync = 0 })
 				return s
 			},
-			want: with(func(x *told) { x.Dur = "False NoMajority" }),
+			want: with(func(x *told) { x.Phase, x.IsReady, x.Dur = v1.PhaseDegraded, "False NoMajority", "False NoMajority" }),
+		},
+		"a replica to which no Service leads yet is not ready": {
+			scene: func() *scene {
+				s := settled(3)
+				s.Pods["orders-3"].Status.Conditions = nil
+				return s
+			},
+			want: with(func(x *told) { x.Phase, x.Ready, x.IsReady = v1.PhaseDegraded, "2/3", "False InstancesNotReady" }),
 		},
 		"a single instance waits for nobody": {
 			scene: func() *scene { return settled(1) },

@@ -93,7 +93,11 @@ func stockPsql(t *testing.T, namespace, secret string, reads ...string) {
 	const script = `case $URI in *sslmode=verify-full*) ;; *) echo "the uri does not ask for verify-full"; exit 1;; esac
 		write=${URI#*@}; write=${write%%.*}
 		for service in "$write" "$@"; do
-			psql "$(echo "$URI" | sed "s/@$write\./@$service./")" -Atc "select '$service through TLS ' || ssl || ', replays ' || pg_is_in_recovery() from pg_stat_ssl where pid = pg_backend_pid()" || exit 1
+			for try in 1 2 3 4 5 6 7 8 9 ten; do # a node sends connections to a new pod a moment after that is ready
+				psql "$(echo "$URI" | sed "s/@$write\./@$service./")" -Atc "select '$service through TLS ' || ssl || ', replays ' || pg_is_in_recovery() from pg_stat_ssl where pid = pg_backend_pid()" && break
+				[ $try != ten ] || exit 1
+				sleep 1
+			done
 		done`
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "client"}}
 	pod.Spec = corev1.PodSpec{
