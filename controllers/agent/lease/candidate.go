@@ -77,6 +77,12 @@ func (m *Machine) startAsking() {
 		m.cand.tries = max(m.cand.tries, 10)
 		m.retryLater()
 		return
+	case !m.rules.electable(rec, m.cfg.Self):
+		m.retryLater()
+		if m.cand.tries > 2 { // a read may have crossed a swap
+			m.noteOnce("writes were acknowledged that only " + rec.Leader + " is known to hold; nobody else may lead until it is back")
+		}
+		return
 	case m.mine() || !m.mayStand():
 		return
 	}
@@ -173,6 +179,10 @@ func (m *Machine) progressStanding() {
 		m.retryLater()
 		return
 	}
+	if !m.rules.electable(rec, m.cfg.Self) {
+		m.giveUp("the Lease came to name another as the only one that holds all", "")
+		return
+	}
 	if m.now >= m.cand.resend {
 		m.cand.resend = m.now.Add(m.cfg.Heartbeat / 2)
 		for _, v := range rec.Voters {
@@ -194,7 +204,9 @@ func (m *Machine) progressStanding() {
 		if !ok || !a.OK {
 			continue
 		}
-		if m.rules.covers(own, a.Position) || !a.HasData && m.rules.blind(m.ledBy(rec) > 0) {
+		// A witness only promises. So that one of any majority holds what was acknowledged, enough of the others must have it before it
+		// is: leaderDecision and fitsMark see to that.
+		if m.rules.covers(own, a.Position) || !a.HasData && (v == rec.Witness || m.rules.blind(m.ledBy(rec) > 0)) {
 			support++
 		}
 		if a.Able && a.Position.Known && a.Position.Compare(most) > 0 {

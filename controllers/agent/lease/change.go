@@ -6,13 +6,14 @@ import (
 
 // mark is a membership change that waits for its condition.
 type mark struct {
-	target string
-	add    bool
-	at     Position // the leader's position when the change was begun
+	target  string
+	add     bool
+	witness bool     // target holds no data
+	at      Position // the leader's position when the change was begun
 }
 
-// progressChange does one change to the Lease at a time: repair, new epoch, or
-// one member.
+// progressChange does one change to the Lease at a time: repair, new epoch, who
+// holds what is acknowledged, or one member.
 func (m *Machine) progressChange() {
 	l := &m.lead
 	if l.change.active {
@@ -30,6 +31,7 @@ func (m *Machine) progressChange() {
 		if m.readLease() {
 			l.checked = m.aim.LeaseVersion
 		}
+	case m.progressStep():
 	case l.hand.phase == PhaseNone:
 		m.progressMembers()
 	}
@@ -46,12 +48,13 @@ func (m *Machine) pushChange() {
 		m.readLease()
 		return
 	}
-	if c.kind == EventMembers && !m.fitsMark(c.record.Voters, c.mark) {
+	if c.kind == EventMembers && !m.fitsMark(c.record, c.mark) || c.kind == EventRestored && !m.held(c.mark.at) {
 		// An outage of the API lies between the decision and now, and what it
-		// rested on is gone. An earlier attempt may land yet, so the old list is
+		// rested on is gone. An earlier attempt may land yet, so the old record is
 		// written in its place: whichever lands, one version says which.
-		c.record = m.lead.record.withVoters(m.lead.record.Voters)
-		c.kind, c.cause = EventAborted, "a change of members was withdrawn"
+		c.record = m.lead.record
+		c.record.Version++
+		c.kind, c.cause = EventAborted, "a change of members, or of who holds what is acknowledged, was withdrawn"
 	}
 	c.sent = m.swapLease(c.record)
 }
@@ -72,7 +75,7 @@ func (m *Machine) raise(cause string) {
 func (m *Machine) changeLanded() {
 	l := &m.lead
 	c := l.change
-	l.change = change{}
+	l.change, l.step = change{}, step{}
 	l.record, l.recordAt = c.record, m.now
 	l.lists = [][]string{c.record.Voters}
 	m.knows(c.record.Epoch, c.record.Version)
@@ -123,37 +126,46 @@ func (m *Machine) holds() bool {
 }
 
 func sameRecord(a, b Record) bool {
-	return a.Version == b.Version && a.Epoch == b.Epoch && a.Leader == b.Leader && slices.Equal(a.Voters, b.Voters)
+	return a.Version == b.Version && a.Epoch == b.Epoch && a.Leader == b.Leader && slices.Equal(a.Voters, b.Voters) &&
+		a.Witness == b.Witness && a.Degraded == b.Degraded
 }
 
 // progressMembers moves the voter list towards the aim, one member at a time.
 // Each step waits until the synchronous list of the step before is in force.
 func (m *Machine) progressMembers() {
 	l := &m.lead
-	target, add := m.nextMember()
+	next := m.nextMember()
+	target, add := next.target, next.add
 	if target == "" || !m.toldVoters() || m.facts.Obeys < m.syncAt || !m.facts.Position.Known || m.facts.Server != ServerPrimary {
 		l.mark = mark{}
 		return
 	}
 	if l.mark.target != target || l.mark.add != add {
-		l.mark = mark{target: target, add: add, at: m.facts.Position}
+		next.at = m.facts.Position
+		l.mark = next
 		l.nextRound = m.now
 		return // judge answers that are newer than the mark
 	}
-	voters := slices.Clone(l.record.Voters)
+	voters, witness := slices.Clone(l.record.Voters), l.record.Witness
 	if add {
 		voters = append(voters, target)
 	} else {
 		voters = slices.DeleteFunc(voters, func(s string) bool { return s == target })
 	}
-	if !m.fitsMark(voters, l.mark) {
+	switch {
+	case next.witness && add:
+		witness = target
+	case next.witness:
+		witness = ""
+	}
+	rec := l.record.withVoters(voters, witness)
+	if !m.fitsMark(rec, l.mark) {
 		return
 	}
 	kind, cause := EventMembers, "removed "+target
 	if add {
 		cause = "added " + target
 	}
-	rec := l.record.withVoters(voters)
 	l.change = change{active: true, record: rec, kind: kind, cause: cause, mark: l.mark}
 	l.lists = [][]string{l.record.Voters, rec.Voters}
 	l.mark = mark{}
@@ -173,38 +185,75 @@ func (m *Machine) toldVoters() bool {
 }
 
 // nextMember picks the one change to work on: who asks to leave first, then
-// who is not wanted, then who is missing and has data.
-func (m *Machine) nextMember() (name string, add bool) {
-	l := &m.lead
+// who is not wanted, then who is missing and has data, then the witness.
+func (m *Machine) nextMember() mark {
+	rec := m.lead.record
 	if len(m.aim.Members) == 0 {
-		return "", false
+		return mark{}
 	}
+	gone := m.nextToGo()
+	// The witness votes beside two members with data. Beside one it would only be one more that can fail; and with three, a commit is on
+	// two, which need not be the two that a list without the third may elect. So it goes first, except where two become one.
+	if data := len(rec.Data()); rec.Witness != "" && (data == 1 || data > 2) {
+		return mark{target: rec.Witness, witness: true}
+	}
+	if gone != "" {
+		return mark{target: gone}
+	}
+	if missing := m.nextToCome(); missing != "" {
+		return mark{target: missing, add: true}
+	}
+	return m.nextWitness()
+}
+
+// nextToGo is a member with data that asks to leave, or that is not wanted.
+func (m *Machine) nextToGo() string {
 	var unwanted string
-	for _, v := range l.record.Voters {
+	for _, v := range m.lead.record.Data() {
 		if v == m.cfg.Self {
 			continue
 		}
-		if l.peers[v].answer.Leave {
-			return v, false
+		if m.lead.peers[v].answer.Leave {
+			return v
 		}
 		if unwanted == "" && !slices.Contains(m.aim.Members, v) {
 			unwanted = v
 		}
 	}
-	if unwanted != "" {
-		return unwanted, false
-	}
+	return unwanted
+}
+
+// nextToCome is a wanted member that has data and no vote.
+func (m *Machine) nextToCome() string {
+	l := &m.lead
 	if len(l.record.Voters) >= maxVoters {
-		return "", false
+		return ""
 	}
-	wanted := slices.Sorted(slices.Values(m.aim.Members))
-	for _, w := range wanted {
+	for _, w := range slices.Sorted(slices.Values(m.aim.Members)) {
 		p := l.peers[w].answer
 		if w != m.cfg.Self && !l.record.IsVoter(w) && p.HasData && !p.Leave && p.Position.Known && m.renewed(w) {
-			return w, true
+			return w
 		}
 	}
-	return "", false
+	return ""
+}
+
+// nextWitness moves towards the wanted witness, in two changes where there is another: after each a majority of every list that may
+// stand in the Lease, also in an older one, meets the next.
+func (m *Machine) nextWitness() mark {
+	rec, want := m.lead.record, m.aim.Witness
+	switch {
+	case rec.Witness == want || len(rec.Data()) != 2:
+	case want != "" && !m.renewed(want):
+		// It does not answer yet, so it could take nobody's place.
+	case rec.Witness == "":
+		return mark{target: want, add: true, witness: true}
+	case want == "" && len(m.aim.Members) > 2:
+		// The third member is on its way; until it counts, the witness does.
+	default:
+		return mark{target: rec.Witness, witness: true}
+	}
+	return mark{}
 }
 
 // renewed says that the member granted within the last two heartbeats.
@@ -214,25 +263,29 @@ func (m *Machine) renewed(name string) bool {
 }
 
 // fitsMark says whether the new list could carry the leadership and already
-// holds, by its own majority, what the leader had at the mark.
-func (m *Machine) fitsMark(voters []string, k mark) bool {
-	l := &m.lead
-	hold := 1
-	for _, v := range voters {
-		if v == m.cfg.Self {
-			continue
-		}
-		p := l.peers[v]
-		lately := m.now.Sub(p.at) <= 2*m.cfg.Heartbeat // a silent member's disk may be gone
-		ok := lately && p.answer.HasData && !p.answer.Leave && p.answer.Position.Holds(k.at)
-		if k.add && v == k.target && !(ok && m.renewed(v)) {
-			return false
-		}
-		if ok {
+// holds, by a majority of its members with data, what the leader had at the mark.
+func (m *Machine) fitsMark(rec Record, k mark) bool {
+	if k.add && !(m.renewed(k.target) && (k.witness || m.keepsUp(k.target, k.at))) {
+		return false
+	}
+	return m.heldBy(rec.Data(), k.at) && m.deadlineBy(rec.Voters) > m.now.Add(m.cfg.Grant/2)
+}
+
+// heldBy says that a majority of these members with data, this one among them, holds all up to the position.
+func (m *Machine) heldBy(data []string, at Position) bool {
+	hold := 0
+	for _, v := range data {
+		if v == m.cfg.Self || m.keepsUp(v, at) {
 			hold++
 		}
 	}
-	return hold >= m.rules.majority(len(voters)) && m.deadlineBy(voters) > m.now.Add(m.cfg.Grant/2)
+	return hold >= m.rules.majority(len(data))
+}
+
+// keepsUp says that the member said lately that it holds all up to the position. A silent member's disk may be gone.
+func (m *Machine) keepsUp(name string, at Position) bool {
+	p := m.lead.peers[name]
+	return m.now.Sub(p.at) <= 2*m.cfg.Heartbeat && p.answer.HasData && !p.answer.Leave && p.answer.Position.Holds(at)
 }
 
 // progressRoute points the EndpointSlice at this leadership, and tries again

@@ -12,6 +12,7 @@ type Config struct {
 	Self     string // this member's name
 	Database string // UID of the Database; messages of another one are refused
 	Address  string // this member's IP address, told to those who follow it; empty leaves them to its name
+	Witness  bool   // this member never holds data: it votes, and no more
 	FirstSeq uint64 // of this run's requests; random, so that no answer to an earlier run fits
 
 	// The times are fields for tests only; Default gives the ones that ship.

@@ -18,7 +18,7 @@ func (m *Machine) decide() {
 		if d.Upstream == "" && old.Upstream != "" || old.Serial == 0 {
 			m.off = d.Serial
 		}
-		if d.SyncNeed != old.SyncNeed || !slices.Equal(d.Sync, old.Sync) || d.Role != old.Role {
+		if d.SyncNeed != old.SyncNeed || !slices.Equal(d.Sync, old.Sync) || d.Role != old.Role || d.Degraded != old.Degraded {
 			m.syncAt = d.Serial
 		}
 	}
@@ -30,7 +30,7 @@ func (m *Machine) decide() {
 func sameOrder(a, b Decision) bool {
 	return a.Role == b.Role && a.Epoch == b.Epoch && a.Leader == b.Leader && a.Upstream == b.Upstream && a.UpstreamIP == b.UpstreamIP &&
 		a.Timeline == b.Timeline && a.Phase == b.Phase && slices.Equal(a.Sync, b.Sync) && a.SyncNeed == b.SyncNeed &&
-		a.Voter == b.Voter && a.MayWipe == b.MayWipe && a.Reason == b.Reason && sameRecord(a.Record, b.Record)
+		a.Degraded == b.Degraded && a.Voter == b.Voter && a.MayWipe == b.MayWipe && a.Reason == b.Reason && sameRecord(a.Record, b.Record)
 }
 
 func (m *Machine) decision() Decision {
@@ -44,6 +44,9 @@ func (m *Machine) decision() Decision {
 		}
 	case m.stage == leading:
 		return m.leaderDecision()
+	case m.cfg.Witness:
+		d.Role, d.Leader, d.Reason = RoleNone, m.voter.leader.name, "votes and holds no data"
+		return d
 	case m.fenced() || m.leaving:
 		d.Role, d.Reason = RoleStop, "fenced or leaving"
 	case !m.store.known && m.voter.leader.epoch == 0:
@@ -68,12 +71,12 @@ func (m *Machine) leaderDecision() Decision {
 	l := &m.lead
 	d := Decision{
 		Role: RolePrimary, Epoch: l.epoch, Leader: m.cfg.Self, Timeline: l.record.Timeline,
-		Deadline: m.deadline(), Phase: l.hand.phase, Voter: true, Record: l.record, Reason: "leads",
+		Deadline: m.deadline(), Phase: l.hand.phase, Degraded: m.rules.fewer(m), Voter: true, Record: l.record, Reason: "leads",
 	}
 	// While a change's outcome is unknown the old list goes on: a majority of
 	// it meets every majority of a list that differs by one member.
-	for _, v := range l.record.Voters {
-		if v != m.cfg.Self && v != l.record.Witness {
+	for _, v := range l.record.Data() {
+		if v != m.cfg.Self {
 			d.Sync = append(d.Sync, v)
 		}
 	}

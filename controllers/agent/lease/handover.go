@@ -133,7 +133,7 @@ func (m *Machine) keepHeir() string {
 // and in whom nothing speaks against leading.
 func (m *Machine) fit(name string) bool {
 	p, ok := m.lead.peers[name]
-	return ok && m.lead.record.IsVoter(name) && m.renewed(name) && p.answer.Able && p.answer.Position.Known
+	return ok && m.lead.record.IsVoter(name) && m.lead.record.Electable(name) && m.renewed(name) && p.answer.Able && p.answer.Position.Known
 }
 
 // bestHeir returns the fit voter with the best position, or nobody.

@@ -22,6 +22,7 @@ type leaderState struct {
 	checked    string // the Lease version of the aim that was read for
 	change     change
 	mark       mark
+	step       step
 
 	hand       handOver
 	handUntil  Time
@@ -132,7 +133,7 @@ func (m *Machine) round() {
 		pause = m.cfg.Heartbeat / 5
 	case l.hand.phase == PhaseQuiescing:
 		pause = m.cfg.Heartbeat / 20 // the gap in writes is as long as this is slow
-	case l.hand.phase == PhasePreparing, l.mark.target != "":
+	case l.hand.phase == PhasePreparing, l.mark.target != "", l.step.strict:
 		pause = m.cfg.Heartbeat / 5
 	}
 	l.nextRound = m.now.Add(pause)
@@ -158,6 +159,9 @@ func (m *Machine) members() []string {
 		all = append(all, list...)
 	}
 	all = append(all, m.aim.Members...)
+	if m.aim.Witness != "" {
+		all = append(all, m.aim.Witness)
+	}
 	slices.Sort(all)
 	all = slices.Compact(all)
 	all = slices.DeleteFunc(all, func(s string) bool { return s == m.cfg.Self })

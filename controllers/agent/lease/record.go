@@ -28,10 +28,10 @@ type Record struct {
 	Version    uint64       `json:"version"` // grows with every swap
 	Epoch      uint64       `json:"epoch"`
 	Leader     string       `json:"leader"`
-	Voters     []string     `json:"voters"`               // sorted; majorities are of these
+	Voters     []string     `json:"voters"`               // sorted, the witness among them; majorities are of these
 	Pending    string       `json:"pending,omitempty"`    // reserved: a learner that is being made a voter
-	Witness    string       `json:"witness,omitempty"`    // reserved: a voter without data
-	Degraded   bool         `json:"degraded,omitempty"`   // reserved: `preferred` runs without its replica
+	Witness    string       `json:"witness,omitempty"`    // the voter that never holds data: it grants and supports, and its word on positions is none
+	Degraded   bool         `json:"degraded,omitempty"`   // commits may be acknowledged that too few members hold: only Leader may be elected
 	Switchover string       `json:"switchover,omitempty"` // id of the last switchover that was carried out
 	Timeline   uint64       `json:"timeline"`             // reserved for Epoch
 	Start      Position     `json:"start"`                // where Timeline leaves its parent
@@ -58,6 +58,17 @@ type Seen struct {
 
 // IsVoter says whether the member is in the voter list.
 func (r Record) IsVoter(name string) bool { return slices.Contains(r.Voters, name) }
+
+// Data returns the voters that hold data: all but the witness.
+func (r Record) Data() []string {
+	if r.Witness == "" {
+		return r.Voters
+	}
+	return slices.DeleteFunc(slices.Clone(r.Voters), func(v string) bool { return v == r.Witness })
+}
+
+// Electable says that the record lets the member lead next: while it is degraded, nobody but its leader holds all that was acknowledged.
+func (r Record) Electable(name string) bool { return !r.Degraded || r.Leader == name }
 
 // Majority is how many of n voters decide.
 func Majority(n int) int { return n/2 + 1 }
@@ -120,8 +131,10 @@ func (r Record) Validate() error {
 		return fmt.Errorf("leadership record: voters %q are not sorted and unique", r.Voters)
 	case !r.IsVoter(r.Leader):
 		return fmt.Errorf("leadership record: leader %s is not among the voters %q", r.Leader, r.Voters)
-	case r.Witness != "" && !validName(r.Witness), r.Pending != "" && !validName(r.Pending):
-		return fmt.Errorf("leadership record: bad witness %q or pending member %q", r.Witness, r.Pending)
+	case r.Witness != "" && (!r.IsVoter(r.Witness) || r.Witness == r.Leader):
+		return fmt.Errorf("leadership record: witness %q is no voter, or leads", r.Witness)
+	case r.Pending != "" && !validName(r.Pending):
+		return fmt.Errorf("leadership record: bad pending member %q", r.Pending)
 	case len(r.Switchover) > maxText || len(r.Start.Text) > maxText:
 		return errors.New("leadership record: a text is too long")
 	case r.Timeline == 0 || r.Timeline > maxEpoch:
@@ -168,9 +181,18 @@ func (r Record) next(epoch uint64, leader string, start Position) Record {
 	return r
 }
 
-// withVoters returns r with another voter list.
-func (r Record) withVoters(voters []string) Record {
+// withVoters returns r with other voters, of whom witness, if any, holds no data. A leader that is the only one with data left needs
+// no word on who else may lead: nobody can.
+func (r Record) withVoters(voters []string, witness string) Record {
 	r.Version++
-	r.Voters = slices.Sorted(slices.Values(voters))
+	r.Voters, r.Witness = slices.Sorted(slices.Values(voters)), witness
+	r.Degraded = r.Degraded && len(r.Data()) > 1
+	return r
+}
+
+// withDegraded returns r with another word on who holds what was acknowledged.
+func (r Record) withDegraded(degraded bool) Record {
+	r.Version++
+	r.Degraded = degraded
 	return r
 }

@@ -10,6 +10,8 @@ type rules struct {
 	stopLead  func(f Facts) Time                       // how long before the deadline the stop begins
 	entitled  func(m *Machine) bool                    // a claimant has its fresh majority
 	blind     func(led bool) bool                      // a voter without data supports, and its support counts
+	electable func(rec Record, self string) bool       // the record lets this member lead
+	fewer     func(m *Machine) bool                    // a commit may be acknowledged that too few hold
 	finalOnly bool                                     // support waits until receiving has ended
 	waitT     bool                                     // a restarted voter waits T
 }
@@ -23,6 +25,8 @@ func safeRules() rules {
 		stopLead:  func(f Facts) Time { return Time(f.StopBudget) },
 		entitled:  func(m *Machine) bool { return m.deadline() > m.now.Add(min(m.facts.StopBudget, m.cfg.Grant/2)) },
 		blind:     func(led bool) bool { return led },
+		electable: Record.Electable,
+		fewer:     (*Machine).mayGoOn,
 		finalOnly: true,
 		waitT:     true,
 	}

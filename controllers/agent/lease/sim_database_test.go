@@ -13,7 +13,7 @@ func (n *node) promote(d Decision) {
 	n.serverRun++
 	n.server, n.timeline = ServerPrimary, d.Timeline
 	n.hasData, n.discard = true, false // the wish was about following another; a server that was started for it forgets it
-	n.flushed = map[string]int{}
+	n.flushed, n.pulled = map[string]int{}, map[string]time.Duration{}
 	n.log = append(slices.Clone(n.log), entry{d.Timeline, 0})
 	w.logf("%s promoted at epoch %d timeline %d with %d entries", n.name, d.Epoch, d.Timeline, len(n.log))
 	w.counts["promoted"]++
@@ -62,7 +62,7 @@ func (n *node) settle() {
 		return
 	}
 	upTo := len(n.log)
-	if n.syncNeed > 0 {
+	if n.syncNeed > 0 && !n.fewer {
 		var at []int
 		for _, s := range n.sync {
 			at = append(at, n.flushed[s])
@@ -74,6 +74,9 @@ func (n *node) settle() {
 		if e := n.log[i]; e.id != 0 {
 			if n.w.ackedAt[e.id] {
 				break
+			}
+			if n.fewer {
+				n.w.counts["acked by fewer"]++
 			}
 			n.w.ack(n, e)
 		}
@@ -99,6 +102,7 @@ func (n *node) stream() {
 			if linked && up.up && w.rnd.Float64() >= w.loss {
 				switch {
 				case up.server == ServerPrimary:
+					up.pulled[n.name] = w.now
 					n.receive(up)
 				case up.server == ServerReplica && n.precedes(up):
 					w.counts["attached before the promotion"]++

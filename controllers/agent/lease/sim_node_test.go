@@ -10,10 +10,11 @@ type entry struct{ rank, id uint64 }
 
 // node is a member with its agent, disk and server.
 type node struct {
-	w      *world
-	name   string
-	rate   float64
-	offset Time
+	w       *world
+	name    string
+	witness bool // holds no data
+	rate    float64
+	offset  Time
 
 	up      bool
 	run     int  // counts restarts; callbacks of an earlier run do nothing
@@ -50,7 +51,9 @@ type node struct {
 	streaming bool
 	sync      []string // in force in the server
 	syncNeed  int
-	flushed   map[string]int // by which standby, while this server runs
+	fewer     bool
+	pulled    map[string]time.Duration // when each replica last pulled
+	flushed   map[string]int           // by which standby, while this server runs
 	leaving   bool
 	aimSeq    int
 	lostDisk  bool // and has not been a voter with data since
@@ -91,6 +94,7 @@ func (n *node) start() {
 	n.decision = Decision{}
 	n.replies = map[uint64]func(Answer){}
 	cfg := Default(n.name, "uid", uint64(n.run)<<32)
+	cfg.Witness = n.witness
 	m, err := NewMachine(cfg, n.clock(), n.promise, n.hasPromise)
 	if err != nil {
 		n.w.fail("start %s: %v", n.name, err)
@@ -171,6 +175,14 @@ func (n *node) facts() Facts {
 	if n.hasData {
 		f.Position = n.position()
 	}
+	if n.server == ServerPrimary {
+		f.Counted = true
+		for _, o := range n.w.nodes {
+			if at, ok := n.pulled[o.name]; ok && n.w.now-at < 300*time.Millisecond {
+				f.Following = append(f.Following, o.name)
+			}
+		}
+	}
 	return f
 }
 
@@ -250,7 +262,7 @@ func (n *node) do(o Output) {
 		n.decision = o.Decision
 		if old.Serial != o.Decision.Serial {
 			d := o.Decision
-			w.logf("%s decides %d %s epoch %d upstream %q phase %q sync %v/%d (%s)", n.name, d.Serial, d.Role, d.Epoch, d.Upstream, d.Phase, d.Sync, d.SyncNeed, d.Reason)
+			w.logf("%s decides %d %s epoch %d upstream %q phase %q sync %v/%d fewer %v (%s)", n.name, d.Serial, d.Role, d.Epoch, d.Upstream, d.Phase, d.Sync, d.SyncNeed, d.Degraded, d.Reason)
 			n.later(w.between(time.Millisecond, 10*time.Millisecond), n.obey)
 		}
 	case Note:
@@ -326,7 +338,7 @@ func (n *node) obey() {
 			return
 		}
 		n.upstream = ""
-		n.sync, n.syncNeed = d.Sync, d.SyncNeed
+		n.sync, n.syncNeed, n.fewer = d.Sync, d.SyncNeed, d.Degraded
 		if n.server != ServerPrimary {
 			n.promote(d)
 		}

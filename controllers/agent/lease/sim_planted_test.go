@@ -12,20 +12,21 @@ func TestSimulationFindsPlantedBugs(t *testing.T) {
 	tests := map[string]struct {
 		from  uint64 // near a seed that shows it, to be quick; after a change of the code the search goes on from there
 		plant func(*rules)
+		pair  bool // two members and a witness
 	}{
-		"a voter forgets that its grant binds it": {1, func(r *rules) {
+		"a voter forgets that its grant binds it": {from: 1, plant: func(r *rules) {
 			r.bound = func(Time, Time) bool { return false }
 		}},
-		"a leader goes on after its deadline": {1, func(r *rules) {
+		"a leader goes on after its deadline": {from: 1, plant: func(r *rules) {
 			r.stopLead = func(Facts) Time { return -Time(time.Hour) }
 		}},
-		"a majority of the three replicas of the spec instead of the voters": {10, func(r *rules) {
+		"a majority of the three replicas of the spec instead of the voters": {from: 10, plant: func(r *rules) {
 			r.majority = func(voters int) int { return min(voters, 2) }
 		}},
-		"the candidate's position does not matter": {1, func(r *rules) {
+		"the candidate's position does not matter": {from: 1, plant: func(r *rules) {
 			r.covers = func(Position, Position) bool { return true }
 		}},
-		"the swap alone entitles": {120, func(r *rules) {
+		"the swap alone entitles": {from: 120, plant: func(r *rules) {
 			r.entitled = func(m *Machine) bool {
 				for _, v := range m.lead.record.Voters {
 					m.lead.grants[v] = m.now
@@ -33,19 +34,29 @@ func TestSimulationFindsPlantedBugs(t *testing.T) {
 				return true
 			}
 		}},
-		"a voter answers with its position while it still receives": {850, func(r *rules) {
+		"a voter answers with its position while it still receives": {from: 850, plant: func(r *rules) {
 			r.finalOnly = false
 		}},
-		"a voter without data supports anybody": {600, func(r *rules) {
+		"a voter without data supports anybody": {from: 600, plant: func(r *rules) {
 			r.blind = func(bool) bool { return true }
 		}},
-		"a restarted voter does not wait": {65, func(r *rules) { r.waitT = false }},
+		"whom a degraded Lease does not name is elected": {pair: true, from: 1, plant: func(r *rules) {
+			r.electable = func(Record, string) bool { return true }
+		}},
+		"a commit is acknowledged by fewer before the Lease says so": {pair: true, from: 1, plant: func(r *rules) {
+			r.fewer = func(m *Machine) bool { return m.aim.Preferred }
+		}},
+		"a restarted voter does not wait": {from: 65, plant: func(r *rules) { r.waitT = false }},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			ru := safeRules()
 			test.plant(&ru)
-			bad, ran, _ := search(ru, test.from, most, time.Minute, func(w *world) string { return w.violation })
+			run := simulate
+			if test.pair {
+				run = simulatePair
+			}
+			bad, ran, _ := search(run, ru, test.from, most, time.Minute, func(w *world) string { return w.violation })
 			if bad == nil && ran < most {
 				t.Skipf("only %d schedules in a minute: this machine is too busy to tell", ran)
 			}

@@ -59,15 +59,7 @@ func (w *world) fault() {
 		w.loss, w.slow = w.rnd.Float64()*0.4, w.between(time.Millisecond, 400*time.Millisecond)
 		w.after(heal, func() { w.loss, w.slow = 0, 5*time.Millisecond })
 	case 10: // the manager wants other members
-		var want []string
-		for _, o := range w.nodes {
-			if w.rnd.IntN(5) < 4 {
-				want = append(want, o.name)
-			}
-		}
-		if len(want) > 0 {
-			w.want(func(a *Aim) { a.Members = want })
-		}
+		w.wantOthers()
 	case 11: // switchover
 		target := n.name
 		w.want(func(a *Aim) { a.Switchover = Switchover{ID: fmt.Sprint(w.now), Target: target} })
@@ -189,11 +181,14 @@ func (w *world) othersIntact(n *node) bool {
 	if !n.up || w.lease.HasRecord && len(v) < 2 {
 		return false
 	}
-	if len(v) == 2 && n.name == w.lease.Record.Leader {
+	if (len(v) == 2 || w.lease.Record.Degraded) && n.name == w.lease.Record.Leader {
 		return false // the other one could not be elected without it: a person is needed, and ha.md says so
 	}
+	if n.up && n.m.lead.change.kind == EventDegraded {
+		return false // the word that only this member holds all may land yet
+	}
 	for _, o := range w.nodes {
-		if o != n && (slices.Contains(v, o.name) && (!o.hasData || !o.hasPromise || !o.up) || o.discard) {
+		if o != n && (slices.Contains(v, o.name) && (!o.hasData && !o.witness || !o.hasPromise || !o.up) || o.discard) {
 			return false
 		}
 		if o.lostDisk && slices.Contains(v, o.name) {
@@ -214,11 +209,43 @@ func (n *node) loseDisk(dataToo bool) {
 	n.lostDisk = true
 }
 
+// wantOthers changes who should be a member, and beside two who should be the witness.
+func (w *world) wantOthers() {
+	var want []string
+	for _, o := range w.nodes {
+		if !o.witness && w.rnd.IntN(5) < 4 {
+			want = append(want, o.name)
+		}
+	}
+	if len(want) == 0 {
+		return
+	}
+	w.want(func(a *Aim) {
+		a.Members = want
+		if w.peace.Witness == "" {
+			return
+		}
+		a.Preferred = w.rnd.IntN(4) > 0
+		a.Witness = ""
+		if len(want) == 2 || w.rnd.IntN(8) == 0 {
+			a.Witness = []string{"w0", "w1", ""}[w.rnd.IntN(3)]
+		}
+	})
+}
+
 // simulate runs one schedule: settle, chaos, heal, and then progress is due.
 func simulate(seed uint64, ru rules, verbose bool) *world {
-	w := newWorld(seed, 3+int(seed%3), ru)
+	return newWorld(seed, 3+int(seed%3), ru).suffer(verbose)
+}
+
+// simulatePair runs one of two members and a witness.
+func simulatePair(seed uint64, ru rules, verbose bool) *world {
+	return newPair(seed, ru, seed%4 > 0).suffer(verbose)
+}
+
+func (w *world) suffer(verbose bool) *world {
 	w.verbose = verbose
-	w.runUntil(8*time.Second, func() bool { return len(w.lease.Record.Voters) == 3 })
+	w.runUntil(8*time.Second, w.whole)
 	w.chaos = true
 	for range 5 + w.rnd.IntN(12) {
 		w.fault()
@@ -230,7 +257,7 @@ func simulate(seed uint64, ru rules, verbose bool) *world {
 	w.heal()
 	before := w.counts["acked"]
 	good := w.runUntil(25*time.Second, func() bool {
-		return w.counts["acked"] >= before+20 && slices.Equal(w.lease.Record.Voters, w.aim.Members)
+		return w.counts["acked"] >= before+20 && w.whole()
 	})
 	w.run(time.Second) // what was late may still do harm
 	switch {
@@ -238,7 +265,7 @@ func simulate(seed uint64, ru rules, verbose bool) *world {
 	case w.counts["acked"] < before+20:
 		w.stuck = fmt.Sprintf("no progress: %d writes acknowledged in 25 s of peace", w.counts["acked"]-before)
 	default:
-		w.stuck = fmt.Sprintf("voters are %v after 25 s of peace, want %v", w.lease.Record.Voters, w.aim.Members)
+		w.stuck = fmt.Sprintf("voters are %v, degraded %v, after 25 s of peace, want %v %s", w.lease.Record.Voters, w.lease.Record.Degraded, w.aim.Members, w.aim.Witness)
 	}
 	w.logf("STUCK? %q", w.stuck)
 	return w
@@ -263,19 +290,33 @@ func (w *world) heal() {
 			n.serverBack()
 		}
 	}
-	w.want(func(a *Aim) { a.Members, a.Switchover = []string{"m0", "m1", "m2"}, Switchover{} })
+	w.want(func(a *Aim) { *a = w.peace })
 }
 
 // TestSimulation runs as many random schedules as fit, each from its own seed.
 // LEASE_SIM_SEED replays one with its trace; LEASE_SIM_SECONDS, _SCHEDULES and
 // _FROM set how long, how many at most and from which seed on.
 func TestSimulation(t *testing.T) {
+	sweep(t, simulate,
+		"acked", "late swap", "Elected: switchover", "Elected: failover", "Raised", "Aborted", "Expired", "GaveUp", "rewound", "wiped", "lost disk",
+		"attached before the promotion", "supported without data")
+}
+
+// TestSimulationOfTwoAndAWitness is the same for two members and a witness, who may become three, or one, or get another witness.
+func TestSimulationOfTwoAndAWitness(t *testing.T) {
+	sweep(t, simulatePair,
+		"acked", "acked by fewer", "Degraded", "Restored", "Elected: switchover", "Elected: failover", "Expired", "lost disk", "wiped",
+		"Members: added w1", "Members: removed w0", "Members: added m2", "Members: removed m2")
+}
+
+func sweep(t *testing.T, run schedule, musts ...string) {
+	t.Helper()
 	if s := os.Getenv("LEASE_SIM_SEED"); s != "" {
 		seed, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := simulate(seed, safeRules(), true)
+		w := run(seed, safeRules(), true)
 		t.Logf("seed %d: %s%s\n%s", seed, w.violation, w.stuck, w.tail(400))
 		if w.violation+w.stuck != "" {
 			t.Fail()
@@ -283,20 +324,23 @@ func TestSimulation(t *testing.T) {
 		return
 	}
 	budget := time.Duration(number("LEASE_SIM_SECONDS", 10)) * time.Second
-	bad, ran, counts := search(safeRules(), number("LEASE_SIM_FROM", 1), int(number("LEASE_SIM_SCHEDULES", 4000)), budget, func(w *world) string { return w.violation + w.stuck })
+	bad, ran, counts := search(run, safeRules(), number("LEASE_SIM_FROM", 1), int(number("LEASE_SIM_SCHEDULES", 4000)), budget, func(w *world) string { return w.violation + w.stuck })
 	if bad != nil {
-		t.Fatalf("seed %d: %s\n%s", bad.seed, bad.violation, simulate(bad.seed, safeRules(), true).tail(150))
+		t.Fatalf("seed %d: %s\n%s", bad.seed, bad.violation, run(bad.seed, safeRules(), true).tail(150))
 	}
 	t.Logf("%d schedules: %v", ran, counts)
 	if ran < 1000 {
 		return // a busy machine: too few to judge what they reach
 	}
-	for _, must := range []string{"acked", "late swap", "Elected: switchover", "Elected: failover", "Raised", "Aborted", "Expired", "GaveUp", "rewound", "wiped", "lost disk", "attached before the promotion", "supported without data"} {
+	for _, must := range musts {
 		if counts[must] == 0 {
 			t.Errorf("%d schedules and never %q: the simulation does not reach it", ran, must)
 		}
 	}
 }
+
+// schedule is one run of the world from a seed.
+type schedule func(seed uint64, ru rules, verbose bool) *world
 
 type badSeed struct {
 	seed      uint64
@@ -304,7 +348,7 @@ type badSeed struct {
 }
 
 // search runs schedules until one fails, the count is reached, or time is up.
-func search(ru rules, from uint64, most int, budget time.Duration, wrong func(*world) string) (*badSeed, int, map[string]int) {
+func search(run schedule, ru rules, from uint64, most int, budget time.Duration, wrong func(*world) string) (*badSeed, int, map[string]int) {
 	var (
 		next   atomic.Uint64
 		ran    atomic.Int64
@@ -324,7 +368,7 @@ func search(ru rules, from uint64, most int, budget time.Duration, wrong func(*w
 				if found || seed >= from+uint64(most) {
 					return
 				}
-				w := simulate(seed, ru, false)
+				w := run(seed, ru, false)
 				ran.Add(1)
 				mu.Lock()
 				for k, v := range w.counts {

@@ -51,6 +51,7 @@ type world struct {
 	slow      time.Duration // longest delay of a message
 	cut       map[[2]string]bool
 	aim       Aim
+	peace     Aim // what is wanted before and after all faults
 	aimSeq    int
 	acked     []entry
 	ackedAt   map[uint64]bool
@@ -82,11 +83,38 @@ func newWorld(seed uint64, members int, ru rules) *world {
 		w.nodes = append(w.nodes, n)
 		w.byName[n.name] = n
 	}
-	w.aim.Members = []string{"m0", "m1", "m2"}[:min(3, members)]
+	w.peace = Aim{Members: []string{"m0", "m1", "m2"}[:min(3, members)]}
+	w.aim = w.peace
 	for _, n := range w.nodes {
 		n.start()
 	}
 	return w
+}
+
+// newPair is a world of two members and a witness; a third member and a second witness are at hand.
+func newPair(seed uint64, ru rules, preferred bool) *world {
+	w := newWorld(seed, 3, ru)
+	for _, name := range []string{"w0", "w1"} {
+		n := &node{w: w, name: name, witness: true, rate: 1 + (w.rnd.Float64()-0.5)*0.02, offset: Time(w.rnd.Int64N(int64(1000 * time.Hour)))}
+		w.nodes = append(w.nodes, n)
+		w.byName[name] = n
+	}
+	w.peace = Aim{Members: []string{"m0", "m1"}, Witness: "w0", Preferred: preferred}
+	w.want(func(a *Aim) { *a = w.peace })
+	for _, n := range w.nodes[3:] {
+		n.start()
+	}
+	return w
+}
+
+// whole says that the voters are those of peace, and that any of them may lead.
+func (w *world) whole() bool {
+	r := w.lease.Record
+	want := w.peace.Members
+	if w.peace.Witness != "" {
+		want = append(slices.Clone(want), w.peace.Witness)
+	}
+	return slices.Equal(r.Voters, want) && r.Witness == w.peace.Witness && !r.Degraded
 }
 
 func (w *world) after(d time.Duration, do func()) {
@@ -223,7 +251,7 @@ func (w *world) swapAPI(n *node, s SwapLease) {
 		}
 		w.version++
 		w.lease = Seen{ResourceVersion: fmt.Sprint(w.version), Record: s.Record, HasRecord: true}
-		w.logf("LEASE %s epoch %d voters %v", s.Record.Leader, s.Record.Epoch, s.Record.Voters)
+		w.logf("LEASE %s epoch %d voters %v degraded %v", s.Record.Leader, s.Record.Epoch, s.Record.Voters, s.Record.Degraded)
 		if was, ok := w.epochs[s.Record.Epoch]; ok && was != s.Record.Leader {
 			w.fail("epoch %d was given to %s and to %s", s.Record.Epoch, was, s.Record.Leader)
 		}

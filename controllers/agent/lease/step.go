@@ -128,6 +128,8 @@ const (
 	EventGaveUp     EventKind = "GaveUp"     // a candidacy ended without a leadership
 	EventRaised     EventKind = "Raised"     // a leader with grants took a new epoch without a break
 	EventMembers    EventKind = "Members"    // the voter list changed
+	EventDegraded   EventKind = "Degraded"   // the Lease says that only this leader may be elected: writes go on with too few replicas
+	EventRestored   EventKind = "Restored"   // enough replicas hold all again, and the Lease says so
 	EventIgnored    EventKind = "Ignored"    // a message or result was dropped
 	EventBroken     EventKind = "Broken"     // something is wrong that a person must see
 )

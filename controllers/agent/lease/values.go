@@ -60,6 +60,8 @@ type Facts struct {
 	Full       bool          // a stopped server waits for room on its volume and is back once there is some; nobody else would have more
 	Ailing     string        // why this member cannot do its work, its volume takes no writes; empty for nothing. It holds at once, whatever Obeys says
 	Discard    bool          // the data must go (re-clone, lost slot); wait for Decision.MayWipe
+	Following  []string      // primary: who streams from it now
+	Counted    bool          // Following was looked at; without it nothing is known of that
 	StopBudget time.Duration // measured: how long a hard stop takes here; half a grant at most is taken into account
 }
 
@@ -72,7 +74,9 @@ type Switchover struct {
 
 // Aim is what the manager wants. It is level-triggered: the newest one holds.
 type Aim struct {
-	Members      []string   // who should be a voter in the end; empty means not told yet, and then nobody is added or removed
+	Members      []string   // who should be a voter with data in the end; empty means not told yet, and then nobody is added or removed
+	Witness      string     // who should vote without data beside two members; empty for nobody
+	Preferred    bool       // writes go on without enough replicas, once the Lease says so
 	Switchover   Switchover // ID empty: none
 	Paused       bool       // nobody here stands for election; a leader goes on
 	Fenced       bool       // this instance must not serve: a leader hands over, then the server stays stopped
@@ -115,6 +119,7 @@ type Decision struct {
 	Phase      Phase    // how far the hand-over is
 	Sync       []string // primary: the synchronous standbys, by name
 	SyncNeed   int      // primary: how many of Sync must flush before a commit is acknowledged
+	Degraded   bool     // primary: the Lease says that only this member may be elected, so fewer than SyncNeed will do while fewer follow
 	Voter      bool     // this member counts
 	MayWipe    bool     // this member is in no voter list: it may discard its data
 	Record     Record   // the Lease as last seen, for rejoin: compare timeline and switch positions with it

@@ -244,7 +244,7 @@ func (m *Machine) wouldSupport(r Request) string {
 	if m.facts.Ailing != "" {
 		return "cannot keep a promise" // said at once, so that nobody waits for it
 	}
-	if !m.facts.HasData && !m.rules.blind(m.led(r)) {
+	if !m.facts.HasData && !m.cfg.Witness && !m.rules.blind(m.led(r)) {
 		// A voter that lost its data may have held the only other copy of a
 		// commit; its word about positions is worth nothing. But whom the Lease
 		// names has every commit itself: it needs the promise alone.
