@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -47,6 +48,7 @@ type database struct {
 	port, agentPort, healthPort int
 
 	members []*memberPod
+	witness *memberPod // beside them; nil for none
 	manager *client.Client
 	// credentials are the manager's own.
 	credentials atomic.Pointer[client.Credentials]
@@ -86,7 +88,11 @@ func emptyDatabase(t *testing.T, dir, network string) *database {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		for _, m := range d.members {
+		all := d.members
+		if d.witness != nil {
+			all = append(slices.Clone(all), d.witness)
+		}
+		for _, m := range all {
 			m.kill()
 			if raw, _ := os.ReadFile(filepath.Join(d.dir, m.name, "log")); bytes.Contains(raw, []byte("DATA RACE")) || bytes.Contains(raw, []byte("panic: ")) {
 				t.Errorf("the agent of %s has a data race or panicked", m.name)
@@ -109,6 +115,19 @@ func (d *database) manage() {
 
 // add a member with its directories and certificates.
 func (d *database) add(i int) *memberPod {
+	d.members = append(d.members, d.make(fmt.Sprintf("orders-%d", i+1), fmt.Sprintf("%s.%d", d.network, i+1)))
+	return d.members[len(d.members)-1]
+}
+
+// watch the members: a witness votes beside them.
+func (d *database) watch(i int) *memberPod {
+	d.witness = d.make(fmt.Sprintf("orders-w%d", i), fmt.Sprintf("%s.%d", d.network, 100+i))
+	d.witness.pod.Witness = true
+	return d.witness
+}
+
+// make a pod with its directories and certificates.
+func (d *database) make(name, address string) *memberPod {
 	t := d.t
 	t.Helper()
 	owner, err := user.Lookup("postgres")
@@ -116,9 +135,8 @@ func (d *database) add(i int) *memberPod {
 		t.Skip("there is no user postgres")
 	}
 	user, group := must(strconv.Atoi(owner.Uid))(t), must(strconv.Atoi(owner.Gid))(t)
-	m := &memberPod{db: d, name: fmt.Sprintf("orders-%d", i+1)}
+	m := &memberPod{db: d, name: name}
 	at := m.at
-	address := fmt.Sprintf("%s.%d", d.network, i+1)
 	m.pod = pod{
 		Agent: agent.Config{
 			Namespace: "shop", Database: "orders", UID: uid, Instance: m.name, Address: address, Version: "test", Host: address,
@@ -134,7 +152,6 @@ func (d *database) add(i int) *memberPod {
 	}
 	authority.Mount(t, at("member"), m.leaf(d.ca))
 	authority.Mount(t, at("server"), d.leaf(d.ca))
-	d.members = append(d.members, m)
 	return m
 }
 
@@ -181,6 +198,9 @@ func (d *database) aim(m *memberPod, epoch int64) engine.Aim {
 		all = append(all, engine.Member{Name: o.name})
 	}
 	a.Files = postgres.New(postgres.Options{}).Files(d.spec(), engine.Member{Name: m.name}, all)
+	if d.witness != nil {
+		a.Witness = new(d.witness.peer())
+	}
 	if d.change != nil {
 		d.change(&a)
 	}
@@ -252,7 +272,11 @@ func (d *database) whole() error {
 	if err != nil {
 		return err
 	}
-	if len(told.Voters) != len(d.members) {
+	voters := len(d.members)
+	if d.witness != nil {
+		voters++
+	}
+	if len(told.Voters) != voters {
 		return fmt.Errorf("voters are %v", told.Voters)
 	}
 	for _, m := range d.members {

@@ -16,6 +16,7 @@ const usage = `plimsoll-agent runs a database inside its pod. The operator start
 
   plimsoll-agent install   copy this program and the user's entry into the pod's volumes (the init container)
   plimsoll-agent run       run as the pod's first process
+  plimsoll-agent witness   vote beside two members, without a database
   plimsoll-agent version   print the version
 `
 
@@ -35,6 +36,8 @@ func dispatch(args []string, out, errs io.Writer) int {
 		err = install("/proc/self/exe", engine.BinDir, engine.EtcDir, os.Getuid(), os.Getgid())
 	case "run":
 		err = run(os.Getenv, out)
+	case "witness":
+		err = witness(os.Getenv, out)
 	case "version", "--version":
 		_, _ = fmt.Fprintln(out, version)
 	case "help", "-h", "--help":

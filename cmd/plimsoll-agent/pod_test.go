@@ -43,6 +43,8 @@ type pod struct {
 	Port     int
 	API      string
 	UID, GID int
+	// Witness makes it one that holds no data.
+	Witness bool
 	// Preload is a library that slows the servers' disk; empty for none.
 	Preload string
 }
@@ -81,6 +83,9 @@ func playPod(path string) error {
 	}
 	api := kube.New(p.API, http.DefaultClient, func() (string, error) { return "token", nil }, "test")
 	store := lease.NewKubeStore(api, p.Agent.Namespace, p.Agent.Database, p.Agent.Database+"-rw", lease.Endpoint{Address: p.Address, Pod: p.Agent.Instance})
+	if p.Witness {
+		return vote(p.Agent, readOnly{store}, os.Stdout)
+	}
 	return serve(options{agent: p.Agent, store: store, out: os.Stdout, driver: driver.Config{
 		DataDir: p.Data, WALDir: p.WAL, RunDir: p.Run, MemberTLSDir: p.Agent.MemberTLSDir, ServerTLSDir: p.Agent.ServerTLSDir, Listen: p.Address, Port: p.Port,
 	}})

@@ -169,9 +169,12 @@ func (a *Agent) spread(aim engine.Aim, rev string) {
 
 // leaseAim is the part of the aim that decides about the leadership. A switchover may begin until the given time.
 func leaseAim(aim engine.Aim, until lease.Time) lease.Aim {
-	out := lease.Aim{Fenced: aim.Stop, LeaseVersion: aim.LeaseVersion}
+	out := lease.Aim{Fenced: aim.Stop, LeaseVersion: aim.LeaseVersion, Preferred: aim.Synchronous == synchronousPreferred}
 	for _, m := range aim.Members {
 		out.Members = append(out.Members, m.Name)
+	}
+	if aim.Witness != nil {
+		out.Witness = aim.Witness.Name
 	}
 	if s := aim.Switchover; s != nil {
 		out.Switchover = lease.Switchover{ID: s.ID, Target: s.Target, Expires: until}

@@ -12,11 +12,11 @@ import (
 
 func TestLeaseAimLeavesOutNothing(t *testing.T) {
 	got := leaseAim(engine.Aim{
-		Stop: true, LeaseVersion: "99", Members: []engine.Peer{{Name: "a"}, {Name: "b"}},
+		Stop: true, LeaseVersion: "99", Members: []engine.Peer{{Name: "a"}, {Name: "b"}}, Witness: &engine.Peer{Name: "w"}, Synchronous: "preferred",
 		Switchover: &engine.Switchover{ID: "one", Target: "b"},
 	}, lease.Time(3*time.Second))
 	want := lease.Aim{
-		Fenced: true, LeaseVersion: "99", Members: []string{"a", "b"},
+		Fenced: true, LeaseVersion: "99", Members: []string{"a", "b"}, Witness: "w", Preferred: true,
 		Switchover: lease.Switchover{ID: "one", Target: "b", Expires: lease.Time(3 * time.Second)},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -164,6 +164,9 @@ func (s *sampler) factsOf(before, after word, r engine.Report, err error) lease.
 	if err == nil && r.Position.Timeline != 0 {
 		f.Position = lease.Position{Known: true, Rank: r.Position.Timeline, At: r.Position.Bytes, Text: r.Position.Text}
 	}
+	if connected(r, err) >= 0 {
+		f.Following, f.Counted = r.Streaming, true
+	}
 	f.Server = serverState(before, after, r, err)
 	if f.Server == lease.ServerUnknown && after.Server.Life == up && before.Server.Life == up && s.wasPrimary(after) {
 		f.Server = lease.ServerPrimary

@@ -25,7 +25,10 @@ type health struct {
 	reporter *reporter
 }
 
-func (h *health) handler() http.Handler {
+func (h *health) handler() http.Handler { return probeHandler(h.live, h.started, h.ready) }
+
+// probeHandler answers the three questions of the kubelet.
+func probeHandler(live, started, ready func() error) http.Handler {
 	mux := http.NewServeMux()
 	say := func(w http.ResponseWriter, err error) {
 		if err != nil {
@@ -34,15 +37,15 @@ func (h *health) handler() http.Handler {
 		}
 		_, _ = fmt.Fprintln(w, "ok") // the kubelet may have given up; it asks again
 	}
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { say(w, h.live()) })
-	mux.HandleFunc("GET /startupz", func(w http.ResponseWriter, _ *http.Request) { say(w, h.started()) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { say(w, h.ready()) })
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { say(w, live()) })
+	mux.HandleFunc("GET /startupz", func(w http.ResponseWriter, _ *http.Request) { say(w, started()) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { say(w, ready()) })
 	return mux
 }
 
-func (h *health) server(log *slog.Logger) *http.Server {
+func probeServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler: h.handler(), MaxHeaderBytes: maxHeader,
+		Handler: h, MaxHeaderBytes: maxHeader,
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout, WriteTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}

@@ -19,9 +19,12 @@ type peers struct {
 }
 
 func (p *peers) want(a engine.Aim) {
-	address := make(map[string]string, len(a.Members))
+	address := make(map[string]string, len(a.Members)+1)
 	for _, m := range a.Members {
 		address[m.Name] = m.Address
+	}
+	if a.Witness != nil {
+		address[a.Witness.Name] = a.Witness.Address
 	}
 	p.mu.Lock()
 	p.address = address

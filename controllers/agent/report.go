@@ -99,7 +99,7 @@ func (r *reporter) event(e lease.Event) {
 			r.aborted[s.ID] = e.Cause
 		}
 	case lease.EventReleased, lease.EventExpired, lease.EventSuperseded, lease.EventGaveUp, lease.EventRaised, lease.EventMembers,
-		lease.EventIgnored, lease.EventBroken:
+		lease.EventDegraded, lease.EventRestored, lease.EventIgnored, lease.EventBroken:
 		return
 	}
 	r.compose()

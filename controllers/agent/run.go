@@ -112,7 +112,7 @@ func (a *Agent) listen() ([]serving, error) {
 	h := &health{clock: a.clock, pulse: a.keeper.beat, reporter: a.reporter}
 	return []serving{
 		serve(s.server(), agents, func(v *http.Server, l net.Listener) error { return v.ServeTLS(l, "", "") }),
-		serve(h.server(a.log), probes, (*http.Server).Serve),
+		serve(probeServer(h.handler(), a.log), probes, (*http.Server).Serve),
 	}, nil
 }
 

@@ -68,7 +68,8 @@ type seen struct {
 	Server   server
 	// Unfit is true if an up replica says that it cannot follow its upstream with the data that it has.
 	Unfit bool
-	// SyncPeers that are connected bound the synchronous count in mode preferred; negative for unknown.
+	// SyncPeers that are connected bound the synchronous count in mode preferred, once the Lease says that fewer hold all; negative
+	// for unknown.
 	Connected int
 	// StopBudget is how long a hard stop takes here; StopFast how long a fast stop may, and StopLong where nobody waits for it.
 	StopBudget, StopFast, StopLong time.Duration
@@ -103,7 +104,8 @@ type step struct {
 // wanted is the role that the server should have now.
 func wanted(s seen) engine.Role {
 	r := roleOf(s.Decision, s.Aim, s.Memory.Initialised)
-	if r.Kind == engine.Primary && s.Aim.Synchronous == synchronousPreferred && s.Connected >= 0 {
+	// Only once the Lease says so: until then another member may be elected, and must find all that was acknowledged.
+	if r.Kind == engine.Primary && s.Aim.Synchronous == synchronousPreferred && s.Decision.Degraded && s.Connected >= 0 {
 		r.SyncCount = min(r.SyncCount, s.Connected)
 	}
 	return r

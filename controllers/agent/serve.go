@@ -40,11 +40,16 @@ type service struct {
 	cfg      Config
 	log      *slog.Logger
 	certs    *certificates
-	reporter *reporter
+	reporter teller
 	// take an aim: nil, or why not.
 	take func(engine.Aim) error
 	// lease takes the members' messages about the leadership.
 	lease http.Handler
+}
+
+// teller has the newest report, when it was made, and a channel that is closed at the next change.
+type teller interface {
+	get() (engine.Report, time.Time, <-chan struct{})
 }
 
 func (s *service) handler() http.Handler {

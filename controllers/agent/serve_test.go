@@ -232,7 +232,7 @@ func TestWatchTellsAtOnce(t *testing.T) {
 	go func() { ended <- c.WatchReports(ctx, here, func(r engine.Report) { got <- r }) }()
 	<-got // the first, at once
 	begin := time.Now()
-	d.service.reporter.look(sample{At: time.Now(), Word: word{Server: server{Life: up}}, Report: engine.Report{State: "running", Role: engine.Primary, Ready: true}})
+	d.service.reporter.(*reporter).look(sample{At: time.Now(), Word: word{Server: server{Life: up}}, Report: engine.Report{State: "running", Role: engine.Primary, Ready: true}})
 	r := <-got
 	if took := time.Since(begin); took > 2*time.Second {
 		t.Errorf("a change of state was told after %s, want at once", took)
@@ -241,7 +241,7 @@ func TestWatchTellsAtOnce(t *testing.T) {
 		t.Errorf("report (-want +got):\n%s", diff)
 	}
 	// Positions change all the time and are no news.
-	d.service.reporter.look(sample{At: time.Now(), Word: word{Server: server{Life: up}}, Report: engine.Report{State: "running", Role: engine.Primary, Ready: true, Position: engine.Position{Bytes: 9}}})
+	d.service.reporter.(*reporter).look(sample{At: time.Now(), Word: word{Server: server{Life: up}}, Report: engine.Report{State: "running", Role: engine.Primary, Ready: true, Position: engine.Position{Bytes: 9}}})
 	select {
 	case r := <-got:
 		t.Errorf("a position alone woke the watcher: %+v", r)

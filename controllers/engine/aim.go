@@ -20,10 +20,12 @@ type Aim struct {
 	Epoch int64 `json:"epoch"`
 	// Members that should exist, with this one.
 	Members []Peer `json:"members"`
+	// Witness that should vote beside them and holds no data; nil for none.
+	Witness *Peer `json:"witness,omitempty"`
 	// Bootstrap names the member that may initialise a Database that never had a leader.
 	Bootstrap string       `json:"bootstrap,omitempty"`
 	Init      DatabaseInit `json:"init"`
-	// Synchronous mode: required, preferred or off.
+	// Synchronous mode: required, preferred or none.
 	Synchronous string `json:"synchronous"`
 	// Files of configuration for this member.
 	Files map[string]string `json:"files"`

@@ -100,6 +100,8 @@ const (
 	Replica Kind = "replica"
 	// Stopped runs no server.
 	Stopped Kind = "stopped"
+	// Witness never runs one: it votes beside two members, and no more.
+	Witness Kind = "witness"
 )
 
 // Role is what one member's server should be, decided from the Lease and the manager's aim.

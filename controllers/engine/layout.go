@@ -21,6 +21,8 @@ const (
 	WALDir = "/var/lib/plimsoll/wal"
 	// StateDir is the agent's own directory on the data volume.
 	StateDir = DataDir + "/plimsoll"
+	// WitnessDir is where a witness keeps its promise.
+	WitnessDir = "/var/lib/plimsoll/witness"
 	// MemberTLSDir holds ca.crt, tls.crt and tls.key by which members and the manager know each other (always Plimsoll's own CA).
 	MemberTLSDir = "/etc/plimsoll/member"
 	// ServerTLSDir holds tls.crt, tls.key and ca.crt of the server for its clients.
@@ -39,6 +41,9 @@ const (
 	TerminationGrace = 120 * time.Second
 	// TerminationReserve is the part of it that is left for the agent to kill what does not stop and to end by itself.
 	TerminationReserve = 10 * time.Second
+	// WitnessGrace is how long a witness may go on voting until another has taken its place, with the time to end by itself.
+	WitnessGrace   = 30 * time.Second
+	WitnessReserve = 5 * time.Second
 )
 
 // Environment of the agent's container.
