@@ -49,6 +49,7 @@ func TestPairPreferred(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d.t = t
+			d.until("both are in step", 60*time.Second, d.inStep)
 			d.disturb(t, w, func(lead *memberPod) { hurt(t, lead) })
 		})
 	}
