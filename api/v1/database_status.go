@@ -90,6 +90,24 @@ type InstanceStatus struct {
 	Message string `json:"message,omitempty"`
 }
 
+// WitnessStatus is the third voter of a Database of two instances.
+type WitnessStatus struct {
+	// Name of its pod.
+	Name string `json:"name"`
+
+	// Node that it runs on.
+	// +optional
+	Node string `json:"node,omitempty"`
+
+	// Voter counts in majorities.
+	// +optional
+	Voter bool `json:"voter,omitempty"`
+
+	// Message says what it waits for.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
 // CertificateStatus is one certificate and its end.
 type CertificateStatus struct {
 	// Name of the certificate: ca, server, or replication (the members' own, of which the first to end counts).

@@ -21,12 +21,23 @@ const (
 	// SynchronousRequired acknowledges a commit only once a majority of the data-bearing members holds it durably; without a
 	// majority, writes wait. Nothing acknowledged is lost when one member is.
 	SynchronousRequired SynchronousMode = "required"
-	// SynchronousPreferred waits for as many replicas as required does while as many follow, and for fewer (saying so in status)
-	// while fewer do: what is acknowledged then can be lost with the primary. Who leads is decided by a majority in every mode, so
-	// with two instances writes stop when either is lost.
+	// SynchronousPreferred waits for as many replicas as required does while as many follow. While fewer do, the primary first has the
+	// Lease say that it alone holds everything, and then goes on without them: no failover loses what was acknowledged, because nobody
+	// else may lead until enough replicas hold all again. Only the loss of the primary's own volume meanwhile does.
 	SynchronousPreferred SynchronousMode = "preferred"
 	// SynchronousNone never waits for a replica: the newest acknowledged writes can be lost with the primary.
 	SynchronousNone SynchronousMode = "none"
+)
+
+// WitnessMode says whether a Database of two instances has a witness.
+// +kubebuilder:validation:Enum=auto;none
+type WitnessMode string
+
+const (
+	// WitnessAuto runs one beside two instances, on a node of its own.
+	WitnessAuto WitnessMode = "auto"
+	// WitnessNone runs none: the loss of either of two instances stops writes.
+	WitnessNone WitnessMode = "none"
 )
 
 // DeletionPolicy says what happens to the volumes of a Database that is deleted.
@@ -247,11 +258,16 @@ type PostgresSpec struct {
 
 // ReplicationSpec says how the instances follow the primary.
 type ReplicationSpec struct {
-	// Synchronous says what a commit waits for: required (the default) for a majority of the instances, preferred for as many of
-	// them as follow now, none for not at all. A single instance waits for nobody,
-	// whatever is asked; status.effective.synchronous is what holds.
+	// Synchronous says what a commit waits for: required for a majority of the instances, preferred for as many of them as follow
+	// now, none for not at all. The default is required, and preferred for two instances with a witness, where required would stop
+	// writes at the loss of either. A single instance waits for nobody, whatever is asked; status.effective.synchronous is what holds.
 	// +optional
 	Synchronous SynchronousMode `json:"synchronous,omitempty"`
+
+	// Witness says whether two instances have a third voter that holds no data, so that either can go on when the other is lost. It is
+	// a small pod on a node of its own; where there is no third node, it waits for one. With any other number of instances there is none.
+	// +optional
+	Witness WitnessMode `json:"witness,omitempty"`
 }
 
 // TLSSpec says where certificates come from. At most one of serverSecret and issuerRef.
@@ -438,10 +454,14 @@ type DatabaseStatus struct {
 	// +optional
 	Epoch int64 `json:"epoch,omitempty"`
 
-	// Voters are the members whose majority decides who leads.
+	// Voters are the members whose majority decides who leads, the witness among them.
 	// +optional
 	// +listType=set
 	Voters []string `json:"voters,omitempty"`
+
+	// Witness of two instances; absent where there is none.
+	// +optional
+	Witness *WitnessStatus `json:"witness,omitempty"`
 
 	// Instances, by name.
 	// +optional

@@ -8,6 +8,8 @@ const (
 	LabelInstance = "plimsoll.dev/instance"
 	// LabelRole holds the instance's role on its pod: primary or replica. The manager writes it, for people and for the -ro Service.
 	LabelRole = "plimsoll.dev/role"
+	// LabelKind says what a pod of a Database is: KindInstance or KindWitness. Services for reads select instances alone.
+	LabelKind = "plimsoll.dev/kind"
 	// LabelRegion on a namespace is the default of spec.region.
 	LabelRegion = "plimsoll.dev/region"
 
@@ -37,6 +39,12 @@ const (
 	// AnnotationDatabaseUID on a claim is the UID of the Database that it was made for: it tells a volume that was retained from
 	// an earlier Database of the same name.
 	AnnotationDatabaseUID = "plimsoll.dev/database-uid"
+)
+
+// Values of LabelKind.
+const (
+	KindInstance = "instance"
+	KindWitness  = "witness"
 )
 
 // Request is what the annotations AnnotationSwitchover, AnnotationRestart and AnnotationRotate hold, as JSON.

@@ -180,10 +180,14 @@ type DatabaseStatus struct {
 	// +optional
 	Epoch int64 `json:"epoch,omitempty"`
 
-	// Voters are the members whose majority decides who leads.
+	// Voters are the members whose majority decides who leads, the witness among them.
 	// +optional
 	// +listType=set
 	Voters []string `json:"voters,omitempty"`
+
+	// Witness of two instances; absent where there is none.
+	// +optional
+	Witness *v1.WitnessStatus `json:"witness,omitempty"`
 
 	// Instances, by name.
 	// +optional

@@ -133,6 +133,11 @@ func (in *DatabaseStatus) DeepCopyInto(out *DatabaseStatus) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.Witness != nil {
+		in, out := &in.Witness, &out.Witness
+		*out = new(apiv1.WitnessStatus)
+		**out = **in
+	}
 	if in.Instances != nil {
 		in, out := &in.Instances, &out.Instances
 		*out = make([]apiv1.InstanceStatus, len(*in))

@@ -187,8 +187,11 @@ func (r *Reconciler) writeMaterial(ctx context.Context, s Seen, p Plan, next cer
 		if sameData(old.MemberData(name), next.MemberData(name)) {
 			continue
 		}
-		i := desired.Instance{Ordinal: ordinalOf(s.Database.Name, name)}
-		if err := r.write(ctx, r.writer.Apply, desired.MemberSecret(p.Inputs, i, next.MemberData(name))); err != nil {
+		secret := desired.WitnessSecret(p.Inputs, name, next.MemberData(name))
+		if n := ordinalOf(s.Database.Name, name); n > 0 {
+			secret = desired.MemberSecret(p.Inputs, desired.Instance{Ordinal: n}, next.MemberData(name))
+		}
+		if err := r.write(ctx, r.writer.Apply, secret); err != nil {
 			return err
 		}
 	}
@@ -248,7 +251,8 @@ func (r *Reconciler) labelPods(ctx context.Context, s Seen, p Plan, m certificat
 			pod.Annotations = map[string]string{}
 		}
 		pod.Annotations[v1.AnnotationSecretsHash] = hash
-		if s.Pods[name].Labels[v1.LabelRole] == pod.Labels[v1.LabelRole] && s.Pods[name].Annotations[v1.AnnotationSecretsHash] == hash {
+		have := s.Pods[name].Labels
+		if have[v1.LabelRole] == pod.Labels[v1.LabelRole] && have[v1.LabelKind] == pod.Labels[v1.LabelKind] && s.Pods[name].Annotations[v1.AnnotationSecretsHash] == hash {
 			continue
 		}
 		a.failed(r.write(ctx, r.writer.Apply, pod))

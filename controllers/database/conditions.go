@@ -53,6 +53,8 @@ func ready(s Seen, p Plan, status v1.DatabaseStatus) metav1.Condition {
 		}
 	case waitsForReplicas(s, p):
 		return is(false, v1.ReasonNoMajority, writesWait)
+	case !serves(s, p) && p.Leadership.Degraded:
+		return is(false, v1.ReasonNoPrimary, fmt.Sprintf("no instance takes writes: %s alone is known to hold the newest ones, so no other may lead until it is back", p.Leadership.Leader))
 	case !serves(s, p):
 		return is(false, v1.ReasonNoPrimary, "no instance takes writes; status.instances shows what each waits for")
 	default:
@@ -131,8 +133,10 @@ func durable(s Seen, p Plan) metav1.Condition {
 		return condition(v1.ConditionDurable, true, v1.ReasonMajority, inStep(leader.InSync, leader.SyncWanted))
 	case leader.SyncWanted == 0:
 		return condition(v1.ConditionDurable, false, v1.ReasonNoMajority, "the leader is the only voter: writes wait for no replica until one has joined again")
+	case mode == v1.SynchronousPreferred && p.Leadership.Degraded:
+		return condition(v1.ConditionDurable, false, v1.ReasonNoMajority, fmt.Sprintf("too few replicas are in step: writes go on, and %s alone is known to hold the newest; no other instance may lead until one has caught up", p.Leadership.Leader))
 	case mode == v1.SynchronousPreferred:
-		return condition(v1.ConditionDurable, false, v1.ReasonNoMajority, "too few replicas are in step: writes go on and are held by fewer members")
+		return condition(v1.ConditionDurable, false, v1.ReasonNoMajority, "too few replicas are in step: writes wait until the Lease says that the leader goes on without them")
 	default:
 		return condition(v1.ConditionDurable, false, v1.ReasonNoMajority, writesWait)
 	}

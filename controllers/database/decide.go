@@ -99,6 +99,7 @@ type draft struct {
 	restart  map[string]string
 	invalid  bool // the spec breaks a rule: nothing is rolled towards it
 	handover *engine.Switchover
+	seat     string // the witness that should vote; empty for none
 	rotating string // how far a rotation that was asked for is
 }
 
@@ -114,7 +115,7 @@ func decide(s Seen, around Surroundings, now time.Time) Plan {
 	for _, next := range []step{
 		(*draft).deleting, (*draft).knownEngine, (*draft).inputs, (*draft).paused, (*draft).refuse, (*draft).earlierVolumes,
 		(*draft).credentials, (*draft).rotateRequest, (*draft).objects, (*draft).plan, (*draft).claims, (*draft).hibernate, (*draft).pods,
-		(*draft).shrink, (*draft).roll, (*draft).restartRequest, (*draft).switchoverRequest, (*draft).aims, (*draft).roles,
+		(*draft).witness, (*draft).shrink, (*draft).roll, (*draft).restartRequest, (*draft).switchoverRequest, (*draft).aims, (*draft).roles,
 		(*draft).findings,
 	} {
 		if !next(d) {
@@ -223,7 +224,7 @@ func (d *draft) inputs() bool {
 	}
 	d.Inputs = desired.Inputs{
 		Database: d.database, Parts: parts, Effective: d.Effective, AgentImage: d.around.AgentImage,
-		OperatorNamespace: d.around.OperatorNamespace, OpenShift: d.around.OpenShift,
+		OperatorNamespace: d.around.OperatorNamespace, OpenShift: d.around.OpenShift, Witness: d.Leadership.Witness != "",
 	}
 	// Until the engine is asked, what is there is wanted, or else the first names.
 	if d.Wanted = slices.Clone(d.Instances); len(d.Wanted) < int(replicas(db)) {
@@ -235,13 +236,15 @@ func (d *draft) inputs() bool {
 	return true
 }
 
-// synchronous is the mode that holds: one instance has nobody to wait for.
+// synchronous is the mode that holds: one instance has nobody to wait for, and of two with a witness either should go on without the other.
 func synchronous(d *v1.Database) v1.SynchronousMode {
 	switch {
 	case replicas(d) == 1:
 		return v1.SynchronousNone
 	case d.Spec.Replication.Synchronous != "":
 		return d.Spec.Replication.Synchronous
+	case wantsWitness(d):
+		return v1.SynchronousPreferred
 	default:
 		return v1.SynchronousRequired
 	}
@@ -328,8 +331,10 @@ func (d *draft) wantedCertificates() *certificate.Wanted {
 		UID: string(db.UID), Namespace: db.Namespace, Database: db.Name, Instances: secretInstances(d.seen),
 		Foreign: d.seen.Secrets.Foreign, Reported: map[string]string{},
 	}
-	for name := range d.seen.Pods {
-		w.Reported[name] = "" // silent: a rotation waits for it, or it would be cut off
+	for _, pods := range []map[string]*corev1.Pod{d.seen.Pods, d.seen.Witnesses} {
+		for name := range pods {
+			w.Reported[name] = "" // silent: a rotation waits for it, or it would be cut off
+		}
 	}
 	for name, h := range d.seen.Heard {
 		w.Reported[name] = h.Report.SecretsHash

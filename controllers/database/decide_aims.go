@@ -41,6 +41,9 @@ func (d *draft) aim(name string, report *engine.Report) engine.Aim {
 	for _, member := range d.Wanted {
 		a.Members = append(a.Members, engine.Peer{Name: member, Address: desired.Address(db.Namespace, db.Name, member)})
 	}
+	if d.seat != "" {
+		a.Witness = &engine.Peer{Name: d.seat, Address: desired.Address(db.Namespace, db.Name, d.seat)}
+	}
 	if token := d.seen.Asked[name]; token != "" {
 		a.Restart = token // while its server is down, an instance does not say any more that it needs one
 	}

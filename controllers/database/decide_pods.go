@@ -26,6 +26,11 @@ func (d *draft) hibernate() bool {
 			d.remove(name, "the Database is hibernated")
 		}
 	}
+	for _, name := range sortedKeys(d.seen.Witnesses) {
+		if d.allStopped() {
+			d.dismiss(name, "the Database is hibernated")
+		}
+	}
 	d.aims()
 	return false
 }

@@ -184,6 +184,7 @@ func TestDecide(t *testing.T) {
 			scene: func() *scene { s := settled(3); s.Database.Spec.Replicas = new(int32(2)); return s },
 			want: gist{
 				Working: "Changing: removing orders-3: waiting for orders-1 to take its vote away",
+				Pods:    []string{"orders-w1"},
 				Aims:    []string{"orders-1: members 1,2 epoch 1", "orders-2: members 1,2 epoch 1", "orders-3: members 1,2 epoch 1"},
 			},
 		},
@@ -196,7 +197,7 @@ func TestDecide(t *testing.T) {
 				s.report("orders-1", func(r *engine.Report) { r.Voters = []string{"orders-1", "orders-2", "orders-3"} })
 				return s
 			},
-			want: gist{Working: "Changing: removing orders-3: waiting for orders-1 to take its vote away"},
+			want: gist{Working: "Changing: removing orders-3: waiting for orders-1 to take its vote away", Pods: []string{"orders-w1"}},
 		},
 		"scaling down then deletes the pod": {
 			scene: func() *scene {
@@ -206,7 +207,7 @@ func TestDecide(t *testing.T) {
 				s.voters("orders-1", "orders-2")
 				return s
 			},
-			want: gist{Working: "Changing: removing orders-3", Remove: []string{"pod orders-3"}},
+			want: gist{Working: "Changing: removing orders-3", Remove: []string{"pod orders-3"}, Pods: []string{"orders-w1"}},
 		},
 		"a volume that is to be kept outlives its instance": {
 			scene: func() *scene { s := settled(2); s.claim(3, "10Gi", "10Gi"); return s },

@@ -40,10 +40,11 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (See
 	if s.Pods, s.Claims, err = r.owned(ctx, d); err != nil {
 		return Seen{}, err
 	}
+	s.apart()
 	if s.Lease, err = r.lease(ctx, d); err != nil {
 		return Seen{}, err
 	}
-	s.Heard = r.reports.Follow(key, targets(d, s.Pods))
+	s.Heard = r.reports.Follow(key, append(targets(d, s.Pods), targets(d, s.Witnesses)...))
 	for _, pod := range s.Pods {
 		if zone, known := r.zones.of(ctx, r.live, pod.Spec.NodeName, r.now()); known {
 			s.Zones[pod.Spec.NodeName] = zone
@@ -58,6 +59,17 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (See
 	}
 	s.Issuing = r.issuing(ctx, d, s.Secrets)
 	return s, nil
+}
+
+// apart keeps the pods of witnesses from those of instances: what is done for instances is not for them.
+func (s *Seen) apart() {
+	s.Witnesses = map[string]*corev1.Pod{}
+	for name, pod := range s.Pods {
+		if witnessOf(s.Database.Name, name) > 0 {
+			s.Witnesses[name] = pod
+			delete(s.Pods, name)
+		}
+	}
 }
 
 func (r *Reconciler) forget(key types.NamespacedName) {
@@ -107,7 +119,7 @@ func targets(d *v1.Database, pods map[string]*corev1.Pod) []Target {
 	var out []Target
 	for _, name := range sortedKeys(pods) {
 		pod := pods[name]
-		if pod.Status.PodIP == "" || ordinalOf(d.Name, name) == 0 || !ownedBy(pod.OwnerReferences, d.UID) {
+		if pod.Status.PodIP == "" || ordinalOf(d.Name, name)+witnessOf(d.Name, name) == 0 || !ownedBy(pod.OwnerReferences, d.UID) {
 			continue
 		}
 		if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
@@ -120,7 +132,7 @@ func targets(d *v1.Database, pods map[string]*corev1.Pod) []Target {
 	return out
 }
 
-// secretInstances are those whose certificates are looked after: the wanted ones and those that have a pod.
+// secretInstances are those whose certificates are looked after: the wanted ones, those that have a pod, and the witnesses.
 func secretInstances(s Seen) []string {
 	names := sortedKeys(s.Pods)
 	for n := int32(1); n <= replicas(s.Database); n++ {
@@ -132,7 +144,11 @@ func secretInstances(s Seen) []string {
 			out = append(out, name)
 		}
 	}
-	return byOrdinal(s.Database.Name, out)
+	out = byOrdinal(s.Database.Name, out)
+	if next := nextWitness(s, s.leadership()); next != "" {
+		out = append(out, next)
+	}
+	return append(out, sortedKeys(s.Witnesses)...)
 }
 
 func replicas(d *v1.Database) int32 {

@@ -44,8 +44,11 @@ func empty(replicas int32) *scene {
 			Scheduling: v1.SchedulingSpec{Spread: "preferred"},
 		},
 	}
+	if replicas == 2 {
+		d.Spec.Replication.Witness = v1.WitnessNone // the scenes of a witness ask for one
+	}
 	return &scene{Seen{
-		Database: d, Pods: map[string]*corev1.Pod{}, Claims: map[string]*corev1.PersistentVolumeClaim{}, Heard: map[string]Heard{},
+		Database: d, Witnesses: map[string]*corev1.Pod{}, Pods: map[string]*corev1.Pod{}, Claims: map[string]*corev1.PersistentVolumeClaim{}, Heard: map[string]Heard{},
 		Secrets: Secrets{Owner: "app", Password: "secret", Verifier: "SCRAM-SHA-256$x"},
 	}}
 }

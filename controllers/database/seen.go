@@ -21,8 +21,9 @@ import (
 type Seen struct {
 	// Database as it was read; nil if there is none.
 	Database *v1.Database
-	// Pods and Claims that carry the Database's name, by their own.
-	Pods   map[string]*corev1.Pod
+	// Pods and Claims of the Database's instances, by their own name, and the pods of its witnesses.
+	Pods      map[string]*corev1.Pod
+	Witnesses map[string]*corev1.Pod
 	Claims map[string]*corev1.PersistentVolumeClaim
 	// Lease of the Database; nil if there is none.
 	Lease *coordinationv1.Lease
@@ -43,6 +44,10 @@ type Leadership struct {
 	Epoch  int64    `json:"epoch"`
 	Leader string   `json:"leader"`
 	Voters []string `json:"voters"`
+	// Witness is the voter that holds no data; empty for none.
+	Witness string `json:"witness,omitempty"`
+	// Degraded: only Leader is known to hold everything that was acknowledged, and nobody else may be elected.
+	Degraded bool `json:"degraded,omitempty"`
 	// Switchover is the id of the last one that was carried out.
 	Switchover string `json:"switchover"`
 }
@@ -59,7 +64,7 @@ func (s Seen) leadership() Leadership {
 	for _, name := range sortedKeys(s.Heard) {
 		r := s.Heard[name].Report
 		if r.Leading && r.Epoch > l.Epoch {
-			l = Leadership{Epoch: r.Epoch, Leader: name, Voters: r.Voters, Switchover: l.Switchover}
+			l = Leadership{Epoch: r.Epoch, Leader: name, Voters: r.Voters, Switchover: l.Switchover, Witness: l.Witness}
 		}
 	}
 	slices.Sort(l.Voters)
@@ -126,6 +131,15 @@ func ordinalOf(database, instance string) int32 {
 		return 0
 	}
 	return int32(n)
+}
+
+// witnessOf is the number in a witness's name, 0 if it is no witness of the Database.
+func witnessOf(database, name string) int32 {
+	number, ok := strings.CutPrefix(name, database+"-w")
+	if !ok {
+		return 0
+	}
+	return ordinalOf(database, database+"-"+number)
 }
 
 // byOrdinal sorts instances by their number.

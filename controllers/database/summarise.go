@@ -27,10 +27,11 @@ func summarise(s Seen, p Plan, acted Acted, now time.Time) v1.DatabaseStatus {
 	d := s.Database
 	status := *d.Status.DeepCopy()
 	status.ObservedGeneration = d.Generation
-	status.Selector = labels.SelectorFromSet(desired.Selector(d.Name)).String()
+	status.Selector = labels.SelectorFromSet(desired.InstanceSelector(d.Name)).String()
 	if p.Leadership.Epoch >= status.Epoch && p.Leadership.Epoch > 0 {
 		status.Epoch, status.Leader, status.Voters = p.Leadership.Epoch, p.Leadership.Leader, p.Leadership.Voters
 	}
+	status.Witness = witnessStatus(s, p, status.Witness)
 	status.Instances = instances(s, p, now)
 	status.Replicas, status.ReadyReplicas = 0, 0
 	for _, i := range status.Instances {

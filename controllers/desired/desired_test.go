@@ -96,6 +96,8 @@ func everything(in desired.Inputs) []client.Object {
 	if wal := desired.WALClaim(in, i); wal != nil {
 		objects = append(objects, wal)
 	}
+	witness := desired.WitnessName(in.Database.Name, 1)
+	objects = append(objects, desired.WitnessSecret(in, witness, leaf), desired.Witness(in, witness))
 	return append(objects, desired.Pod(in, i), desired.PodRole(in, i, v1.RoleReplica))
 }
 
@@ -291,6 +293,9 @@ func TestEveryObjectCarriesItsLabelsAndOwner(t *testing.T) {
 				"app.kubernetes.io/managed-by": "plimsoll", "app.kubernetes.io/part-of": in.Database.Labels["app.kubernetes.io/part-of"],
 				v1.LabelDatabase: "orders",
 			} {
+				if pod, ok := obj.(*corev1.Pod); ok && key == "app.kubernetes.io/component" && pod.Labels[v1.LabelKind] == v1.KindWitness {
+					want = "witness"
+				}
 				if got := obj.GetLabels()[key]; got != want {
 					t.Errorf("%s %T %s: label %s is %q, want %q", name, obj, obj.GetName(), key, got, want)
 				}

@@ -24,6 +24,8 @@ type Inputs struct {
 	OperatorNamespace string
 	// OpenShift leaves the user to the platform and asks for endpointslices/restricted.
 	OpenShift bool
+	// Witness votes beside two instances, and counts in what may be evicted.
+	Witness bool
 	// AddressType of the Service for writes; IPv4 if empty. It cannot change once the EndpointSlice exists.
 	AddressType discoveryv1.AddressType
 }

@@ -29,6 +29,11 @@ func Selector(database string) map[string]string {
 	return map[string]string{v1.LabelDatabase: database}
 }
 
+// InstanceSelector matches the pods of a Database's instances, without a witness.
+func InstanceSelector(database string) map[string]string {
+	return map[string]string{v1.LabelDatabase: database, v1.LabelKind: v1.KindInstance}
+}
+
 // labels are for people and their tools: nothing of Plimsoll's selects by any but plimsoll.dev's, so that these may change without
 // a pod that is made anew. What the database is part of, only its owner can say: by that label on the Database. There is none for the
 // version: a pod may outlive a change of it, and status.instances says what each one runs.

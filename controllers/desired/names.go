@@ -12,6 +12,11 @@ func InstanceName(database string, ordinal int32) string {
 	return database + "-" + strconv.Itoa(int(ordinal))
 }
 
+// WitnessName is the name of a witness and its pod: shorter than an instance's may be, and never one.
+func WitnessName(database string, number int32) string {
+	return database + "-w" + strconv.Itoa(int(number))
+}
+
 // WALClaimName is the name of an instance's claim for its write-ahead log.
 func WALClaimName(instance string) string { return instance + "-wal" }
 

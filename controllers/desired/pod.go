@@ -31,6 +31,7 @@ func Pod(in Inputs, i Instance) *corev1.Pod {
 		ObjectMeta: instanceMeta(in, i, name),
 		Spec:       podSpec(in, name),
 	}
+	pod.Labels[v1.LabelKind] = v1.KindInstance
 	pod.Annotations = map[string]string{
 		v1.AnnotationPodSpecHash:                  SpecHash(pod.Spec),
 		"kubectl.kubernetes.io/default-container": DatabaseContainer,
@@ -44,6 +45,7 @@ func Pod(in Inputs, i Instance) *corev1.Pod {
 // ssa.Apply.
 func PodRole(in Inputs, i Instance, role v1.Role) *corev1.Pod {
 	m := instanceMeta(in, i, InstanceName(in.Database.Name, i.Ordinal))
+	m.Labels[v1.LabelKind] = v1.KindInstance
 	if role == v1.RolePrimary || role == v1.RoleReplica {
 		m.Labels[v1.LabelRole] = string(role)
 	}

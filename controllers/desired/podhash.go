@@ -29,6 +29,11 @@ func SpecHash(spec corev1.PodSpec) string {
 			counted.InitContainers[i].Image = ""
 		}
 	}
+	for i := range counted.Containers {
+		if counted.Containers[i].Name == WitnessContainer {
+			counted.Containers[i].Image = ""
+		}
+	}
 	raw, _ := json.Marshal(counted) // a PodSpec holds nothing that JSON cannot express
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:8])

@@ -20,7 +20,7 @@ func Services(in Inputs) []*corev1.Service {
 	write := service(in, WriteServiceName(name), nil)
 	replicas := service(in, ReplicaServiceName(name), Selector(name))
 	replicas.Spec.Selector[v1.LabelRole] = string(v1.RoleReplica)
-	reads := service(in, ReadServiceName(name), Selector(name))
+	reads := service(in, ReadServiceName(name), InstanceSelector(name))
 	return []*corev1.Service{write, replicas, reads, membersService(in)}
 }
 

@@ -130,6 +130,9 @@ func Status(out io.Writer, d *v1.Database, now time.Time) error {
 	p.line("Engine\t%s %s", d.Spec.Engine, or(st.Version, d.Spec.Version))
 	p.line("Phase\t%s, %s ready", or(string(st.Phase), "Pending"), or(st.Ready, "none"))
 	p.line("Leader\t%s, epoch %d, voters %s", or(st.Leader, "none"), st.Epoch, or(strings.Join(st.Voters, " "), "none"))
+	if st.Witness != nil {
+		p.line("Witness\t%s", witness(*st.Witness))
+	}
 	if st.Effective != nil {
 		p.line("Durability\t%s", durability(st.Effective.Synchronous))
 	}
@@ -233,12 +236,26 @@ func durability(mode v1.SynchronousMode) string {
 	case v1.SynchronousRequired:
 		return "required: a commit is acknowledged once a majority holds it; without a majority writes wait"
 	case v1.SynchronousPreferred:
-		return "preferred: a commit waits for a majority while there is one"
+		return "preferred: a commit waits for a majority while there is one, and then for none; nobody who lacks one may lead"
 	case v1.SynchronousNone:
 		return "none: a commit waits for no replica; the newest can be lost with the primary"
 	default:
 		return "unknown"
 	}
+}
+
+func witness(w v1.WitnessStatus) string {
+	text := w.Name + ", votes and holds no data"
+	if !w.Voter {
+		text = w.Name + ", has no vote yet"
+	}
+	if w.Node != "" {
+		text += ", on " + w.Node
+	}
+	if w.Message != "" {
+		text += ": " + w.Message
+	}
+	return text
 }
 
 func role(i v1.InstanceStatus) string {

@@ -137,11 +137,11 @@ func TestWarnings(t *testing.T) {
 			nil, orders(func(d *v1.Database) { d.Spec.Replicas = ptr.To[int32](6) }),
 			[]string{"spec.replicas: 6 instances survive the loss of 2, as 5 would, because a majority is 4; use an odd number"},
 		},
-		"two replicas, whatever they promise, are both the majority": {
+		"two replicas want a third node": {
 			nil, orders(func(d *v1.Database) {
 				d.Spec.Replicas, d.Spec.Replication.Synchronous = ptr.To[int32](2), v1.SynchronousPreferred
 			}),
-			[]string{"spec.replicas: with 2 instances, writes stop when either is lost, because a majority of 2 is both; use 3"},
+			[]string{"spec.replicas: 2 instances want a third node for their witness; until it votes, writes stop when either is lost"},
 		},
 		"one replica that waits for none": {nil, orders(func(d *v1.Database) {
 			d.Spec.Replicas, d.Spec.Replication.Synchronous = ptr.To[int32](1), v1.SynchronousNone

@@ -41,8 +41,12 @@ func replicas(d *v1.Database) []string {
 	n, mode := *d.Spec.Replicas, d.Spec.Replication.Synchronous
 	var found []string
 	switch {
+	case n == 2 && d.Spec.Replication.Witness == v1.WitnessNone:
+		found = append(found, "spec.replicas: with 2 instances and no witness, writes stop when either is lost, because a majority of 2 is both; use 3")
+	case n == 2 && mode == v1.SynchronousRequired:
+		found = append(found, "spec.replication.synchronous: required on 2 instances means that writes wait while either is lost; use preferred, or 3 instances")
 	case n == 2:
-		found = append(found, "spec.replicas: with 2 instances, writes stop when either is lost, because a majority of 2 is both; use 3")
+		found = append(found, "spec.replicas: 2 instances want a third node for their witness; until it votes, writes stop when either is lost")
 	case n%2 == 0:
 		found = append(found, fmt.Sprintf("spec.replicas: %d instances survive the loss of %d, as %d would, because a majority is %d; use an odd number", n, n/2-1, n-1, n/2+1))
 	}

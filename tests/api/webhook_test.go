@@ -146,9 +146,9 @@ func TestWarnings(t *testing.T) {
 			[]edit{set("spec.replicas", int64(4))},
 			[]string{"spec.replicas: 4 instances survive the loss of 1, as 3 would, because a majority is 3; use an odd number"},
 		},
-		"two replicas stop together": {
+		"two replicas want a third node": {
 			[]edit{set("spec.replicas", int64(2))},
-			[]string{"spec.replicas: with 2 instances, writes stop when either is lost, because a majority of 2 is both; use 3"},
+			[]string{"spec.replicas: 2 instances want a third node for their witness; until it votes, writes stop when either is lost"},
 		},
 		"asynchronous replicas lose writes": {
 			[]edit{set("spec.replication.synchronous", "none")},

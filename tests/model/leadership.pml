@@ -12,6 +12,7 @@
  *   ASYNC       requests for grants and their answers are under way for any time
  *   CHANGES, WIPES   budgets of membership changes and of re-clones
  *   RESTORES    budget of a Lease that is deleted, or restored from a backup
+ *   WITNESS     member 2 holds no data: it grants and supports; the two others go on alone once the Lease says so (mode preferred)
  *   CALM        from every state a calm schedule must end with a leader
  *   BUG_*       a planted bug
  */
@@ -56,6 +57,15 @@
 #define MAJORITY(list) 2 /* of the three replicas in the spec */
 #else
 #define MAJORITY(list) (COUNT(list) / 2 + 1) /* record.go Majority */
+#endif
+
+#ifdef WITNESS
+#define WIT 2
+#define IS_WITNESS(j) ((j) == WIT)
+#define WITH_COPIES(l) ((l) & ~BIT(WIT)) /* record.go Data() */
+#else
+#define IS_WITNESS(j) false
+#define WITH_COPIES(l) (l)
 #endif
 
 /* What a member keeps on disk. */
@@ -115,6 +125,14 @@ byte told[N];             /* which voters granted at the record's version */
 byte knownEpoch[N], knownVersion[N];         /* Promise.Lease, Promise.Version in memory */
 byte knownEpochDisk[N], knownVersionDisk[N]; /* and on disk */
 bit  backup; byte backupEpoch, backupLeader, backupList, backupVersion;
+#endif
+
+#ifdef WITNESS
+bit leaseDegraded, lateDegraded; /* Record.Degraded */
+bit degraded[N];          /* by the record that it swaps against, or leads by */
+bit strict[N];            /* step.strict: every commit waits again */
+bit marked[N];            /* step.at is taken */
+byte mark[N];
 #endif
 
 byte crashes = CRASHES, forgets = FORGETS, losses = LOSSES;
@@ -222,13 +240,70 @@ hidden byte i, j, k, e, m, n, w, p, q;
 #define SAW_NO_LATER(i, j) true
 #endif
 
+#ifdef WITNESS
+#ifdef BUG_ANYBODY_AFTER_FEWER
+#define ELECTABLE(i) true
+#else
+#define ELECTABLE(i) (!leaseDegraded || leaseLeader == i) /* record.go Electable() */
+#endif
+#ifdef BUG_FEWER_BEFORE_THE_LEASE
+#define GOES_ON(i) true
+#else
+#define GOES_ON(i) (degraded[i] && !strict[i]) /* fewer.go mayGoOn() */
+#endif
+#ifdef BUG_WITNESS_IS_A_COPY
+#define FLUSHED(k, w) (IN(w, log[k]) || IS_WITNESS(k))
+#define COPIES(l) (l)
+#else
+#define FLUSHED(k, w) IN(w, log[k])
+#define COPIES(l) WITH_COPIES(l)
+#endif
+#ifdef BUG_BACK_BEFORE_COMMITS_WAIT
+#define WAITS_AGAIN(i) true
+#else
+#define WAITS_AGAIN(i) strict[i]
+#endif
+#define SAME_RECORD(i) leaseDegraded = degraded[i];
+#define BASE_DEGRADED(i) degraded[i] = leaseDegraded;
+#define LATE_DEGRADED leaseDegraded = lateDegraded;
+#define SET_LATE_DEGRADED(x, d) lateDegraded = (d);
+#define LATE_DEGRADED_GONE lateDegraded = 0;
+#define FORGET_STEP(x) degraded[x] = 0; strict[x] = 0; marked[x] = 0; mark[x] = 0;
+#define OWN_LEASE(i) (stage[i] == LEADING && primary[i] && fresh[i] && LASTS(i, 1))
+/* fewer.go progressStep(), progressRestore(); whether anybody follows is nobody's word to rely on, so each step may always be taken */
+#define CAN_DEGRADE(i) (OWN_LEASE(i) && !degraded[i] && !leaseDegraded)
+#define CAN_KNOW_STEP(i) (stage[i] == LEADING && fresh[i] && degraded[i] != leaseDegraded)
+#define CAN_BE_STRICT(i) (OWN_LEASE(i) && degraded[i] && leaseDegraded && !strict[i] && WAITS_AGAIN_AT_ALL)
+#ifdef BUG_BACK_BEFORE_COMMITS_WAIT
+#define WAITS_AGAIN_AT_ALL false
+#else
+#define WAITS_AGAIN_AT_ALL true
+#endif
+#define CAN_MARK(i) (OWN_LEASE(i) && degraded[i] && leaseDegraded && WAITS_AGAIN(i) && !marked[i])
+#define OTHER(i) (1 - (i))
+#define HELD_ALL(i) (attached[OTHER(i)] && pc[OTHER(i)] == i && rank[OTHER(i)] == rank[i] && (mark[i] & ~log[OTHER(i)]) == 0)
+#define CAN_RESTORE(i) (OWN_LEASE(i) && degraded[i] && leaseDegraded && marked[i] && HELD_ALL(i))
+#define CAN_RELAX(i) (stage[i] == LEADING && strict[i] && degraded[i] && leaseDegraded)
+#else
+#define ELECTABLE(i) true
+#define GOES_ON(i) false
+#define FLUSHED(k, w) IN(w, log[k])
+#define COPIES(l) (l)
+#define SAME_RECORD(i)
+#define BASE_DEGRADED(i)
+#define LATE_DEGRADED
+#define SET_LATE_DEGRADED(x, d)
+#define LATE_DEGRADED_GONE
+#define FORGET_STEP(x)
+#endif
+
 /* wouldSupport(), led(): a voter without data supports whom the Lease names as leader, with its data. */
 #ifdef BUG_DATALESS
 #define BLIND(i) true
 #else
 #define BLIND(i) led[i]
 #endif
-#define MAY_SUPPORT_BLIND(i, j) (data[j] || (BLIND(i) && fresh[i]))
+#define MAY_SUPPORT_BLIND(i, j) (data[j] || IS_WITNESS(j) || (BLIND(i) && fresh[i]))
 
 #ifdef CHANGES
 #define FORGET_CHANGE(x) next[x] = 0; sync[x] = 0;
@@ -296,7 +371,7 @@ hidden byte i, j, k, e, m, n, w, p, q;
 #define CAN_ASK(i, j) (ASKS(i) && (IN(j, list[i] | NEXT(i)) || LEARNERS) && CAN_GRANT(i, j, epoch[i]))
 #define CAN_GRANT(i, j, x) (!PROMISED(j, x, i) && !TIED(j, i) && seen[j] <= x)
 #define OWN_EPOCH(i) (pe[i] > leaseEpoch -> pe[i] : leaseEpoch)
-#define CAN_STAND(i) (stage[i] == IDLE && data[i] && has && IN(i, leaseList) && !RESTORED(i) && !MINE(i) && OWN_EPOCH(i) < EMAX \
+#define CAN_STAND(i) (stage[i] == IDLE && data[i] && ELECTABLE(i) && has && IN(i, leaseList) && !RESTORED(i) && !MINE(i) && OWN_EPOCH(i) < EMAX \
 	&& (bound[i] == i || until[i] == 0) && (!WAIT_LEFT(i) || pc[i] == i || (voided[i] && pe[i] > 0)))
 #define CAN_SUPPORT(i, j) (stage[i] == STANDING && IN(j, list[i]) && !IN(j, support[i]) \
 	&& !PROMISED(j, epoch[i], i) && !TIED(j, i) && MAY_SUPPORT_BLIND(i, j) && SAW_NO_LATER(i, j))
@@ -328,7 +403,7 @@ hidden byte i, j, k, e, m, n, w, p, q;
 #define CAN_SEND(i, j) (ASKS(i) && IN(j, list[i]) && askedLeft[AT(i, j)] < G)
 #define CAN_ARRIVE(i, j) (asked[AT(i, j)] == 1 && CAN_GRANT(i, j, askedEpoch[AT(i, j)]))
 #define CAN_ANSWER(i, j) (asked[AT(i, j)] == 2)
-#define CAN_RECEIVE(i, j) (attached[j] && stage[j] == IDLE && pc[j] == i && primary[i] && (!data[j] || !SAME_LOG(j, i)))
+#define CAN_RECEIVE(i, j) (!IS_WITNESS(j) && attached[j] && stage[j] == IDLE && pc[j] == i && primary[i] && (!data[j] || !SAME_LOG(j, i)))
 
 #ifdef CHANGES
 /* change.go progressMembers(), fitsMark(): a mark is as old as the leadership at most, so who has its timeline holds it. */
@@ -381,6 +456,11 @@ hidden byte i, j, k, e, m, n, w, p, q;
 #else
 #define NO_CHANGES
 #endif
+#ifdef WITNESS
+#define NOT_DEGRADED leaseDegraded = 0; lateDegraded = 0;
+#else
+#define NOT_DEGRADED
+#endif
 #define CAN_CALM (has && TOP_PROMISE < EMAX && leaseEpoch < EMAX && (LOSSES == 0 || COUNT(WITH_DATA & leaseList) >= MAJORITY(leaseList)))
 #endif
 
@@ -389,7 +469,14 @@ inline leaves(x) {
 	if
 	:: !late && stage[x] == STANDING && fresh[x] && COUNT(support[x]) >= MAJORITY(list[x]) ->
 		late = 1; lateEpoch = epoch[x]; lateLeader = x; lateList = list[x];
+		SET_LATE_DEGRADED(x, degraded[x])
 		SET_LATE_VERSION(x)
+#ifdef WITNESS
+	:: !late && CAN_DEGRADE(x) ->
+		late = 1; lateEpoch = epoch[x]; lateLeader = x; lateList = list[x]; lateDegraded = 1
+	:: !late && CAN_RESTORE(x) ->
+		late = 1; lateEpoch = epoch[x]; lateLeader = x; lateList = list[x]; lateDegraded = 0
+#endif
 #ifdef CHANGES
 	:: !late && stage[x] == LEADING && next[x] != 0 && fresh[x] && !LANDED(x) && NOT_RAISING(x) ->
 		late = 1; lateEpoch = epoch[x]; lateLeader = x; lateList = next[x];
@@ -413,6 +500,7 @@ inline becomesIdle(x) {
 		}
 		FORGET_CHANGE(x)
 		FORGET_RAISE(x)
+		FORGET_STEP(x)
 		k = 0
 	}
 }
@@ -465,6 +553,7 @@ inline leaseChanges(x, c, l) {
 		leaseEpoch = x; leaseLeader = c; leaseList = l;
 		for (k : 0 .. N - 1) { fresh[k] = 0 }
 		late = 0; lateEpoch = 0; lateLeader = 0; lateList = 0;
+		LATE_DEGRADED_GONE
 		LATE_VERSION_GONE
 		k = 0
 	}
@@ -494,10 +583,10 @@ inline settles(x) {
 			:: IN(w, log[x]) && !IN(w, acked) ->
 				n = 0;
 				for (k : 0 .. N - 1) {
-					if :: k != x && IN(k, SYNC(x)) && attached[k] && pc[k] == x && IN(w, log[k]) -> n++ :: else fi
+					if :: k != x && IN(k, COPIES(SYNC(x))) && attached[k] && pc[k] == x && FLUSHED(k, w) -> n++ :: else fi
 				}
 				if
-				:: n >= COUNT(SYNC(x)) / 2 ->
+				:: n >= COUNT(WITH_COPIES(SYNC(x))) / 2 || GOES_ON(x) ->
 					acked = acked | BIT(w);
 					printf("%d acknowledges %d\n", x, w);
 					/* S1: no later leader lacks it. */
@@ -524,7 +613,7 @@ inline onGrant(x, j, ep) {
 	KNOWS(j, ep, version[x])
 	promises(j, ep, x);
 	bound[j] = x; until[j] = G;
-	if :: primary[x] && epoch[x] == ep -> attached[j] = 1 :: else fi
+	if :: primary[x] && epoch[x] == ep && !IS_WITNESS(j) -> attached[j] = 1 :: else fi
 }
 
 inline restarts(x) {
@@ -560,8 +649,11 @@ active proctype world() {
 		ledBy[1] = 0;
 		for (p : 0 .. N - 1) {
 			bound[p] = NONE; pc[p] = NONE; known[p] = 1; data[p] = 1; rank[p] = 1; found[p] = 1;
+#ifdef WITNESS
+			if :: IS_WITNESS(p) -> data[p] = 0; rank[p] = 0 :: else fi;
+#endif
 			pe[p] = 1; pc[p] = 0; bound[p] = 0; until[p] = G; grant[AT(0, p)] = G;
-			attached[p] = p != 0;
+			attached[p] = p != 0 && !IS_WITNESS(p);
 #ifdef RESTORES
 			knownEpoch[p] = 1; knownEpochDisk[p] = 1; knownVersion[p] = 1; knownVersionDisk[p] = 1;
 #endif
@@ -652,6 +744,7 @@ active proctype world() {
 		promises(i, e, i);
 		stage[i] = STANDING; epoch[i] = e; list[i] = leaseList; fresh[i] = 1; support[i] = BIT(i);
 		led[i] = leaseLeader == i;
+		BASE_DEGRADED(i)
 		printf("%d stands for epoch %d\n", i, e);
 		BASE_VERSION(i)
 	}
@@ -664,7 +757,7 @@ active proctype world() {
 		fi;
 		promises(j, epoch[i], i); /* and ends receiving */
 		if
-		:: (data[j] -> COVERS(i, j) : BLIND(i)) -> support[i] = support[i] | BIT(j)
+		:: (data[j] -> COVERS(i, j) : IS_WITNESS(j) || BLIND(i)) -> support[i] = support[i] | BIT(j)
 		:: true /* the answer is lost, or the candidate has less */
 		fi
 	}
@@ -674,6 +767,7 @@ active proctype world() {
 		MUST(epoch[i] > leaseEpoch, "VIOLATED S2: the Lease goes back to an older epoch\n");
 		gives(epoch[i], i);
 		leaseChanges(epoch[i], i, list[i]);
+		SAME_RECORD(i)
 		SWAPPED(i)
 		fresh[i] = 1; stage[i] = CLAIMING; support[i] = 0; led[i] = 0;
 		KNOWS(i, epoch[i], leaseVersion)
@@ -682,6 +776,7 @@ active proctype world() {
 	:: d_step { late;
 		printf("a late swap lands: %d at epoch %d\n", lateLeader, lateEpoch);
 		gives(lateEpoch, lateLeader);
+		LATE_DEGRADED
 		LATE_SWAPPED
 		leaseChanges(lateEpoch, lateLeader, lateList);
 		k = 0
@@ -725,6 +820,7 @@ active proctype world() {
 		printf("%d reads that it leads\n", i);
 		reads(i);
 		epoch[i] = leaseEpoch; list[i] = leaseList; fresh[i] = 1;
+		BASE_DEGRADED(i)
 		BASE_VERSION(i)
 		if
 		:: data[i] && (CAN_RESUME || leaseList == BIT(i)) -> stage[i] = CLAIMING
@@ -747,6 +843,28 @@ active proctype world() {
 		settles(i)
 	}
 
+#ifdef WITNESS
+	/* fewer.go progressStep(): the swap lands, which the leader need not know yet */
+	:: atomic { SOME(CAN_DEGRADE);
+		printf("the Lease says that %d alone holds everything\n", i);
+		leaseChanges(epoch[i], i, list[i]);
+		leaseDegraded = 1; fresh[i] = 1
+	}
+	:: atomic { SOME(CAN_KNOW_STEP);
+		printf("%d knows what the Lease says: %d\n", i, leaseDegraded);
+		degraded[i] = leaseDegraded; strict[i] = 0; marked[i] = 0; mark[i] = 0;
+		settles(i)
+	}
+	/* progressRestore() */
+	:: atomic { SOME(CAN_BE_STRICT); printf("%d lets every commit wait again\n", i); strict[i] = 1 }
+	:: atomic { SOME(CAN_MARK); printf("%d takes a mark at %d\n", i, log[i]); marked[i] = 1; mark[i] = log[i] }
+	:: atomic { SOME(CAN_RESTORE);
+		printf("the Lease says that others than %d hold everything, too\n", i);
+		leaseChanges(epoch[i], i, list[i]);
+		leaseDegraded = 0; fresh[i] = 1
+	}
+	:: atomic { SOME(CAN_RELAX); printf("%d goes on alone\n", i); strict[i] = 0; marked[i] = 0; mark[i] = 0; settles(i) }
+#endif
 #ifdef CHANGES
 	/* change.go progressMembers(): one member comes or goes. */
 	:: atomic { PAIR(CAN_CHANGE);
@@ -842,7 +960,7 @@ active proctype world() {
 		for (p : 0 .. N - 1) {
 			if :: MINE(p) -> epoch[p] = leaseEpoch; ends(p, 0) :: else fi;
 			if
-			:: data[p] && IN(p, leaseList) && (q == NONE || !COVERS(q, p)) -> q = p
+			:: data[p] && IN(p, leaseList) && ELECTABLE(p) && (q == NONE || !COVERS(q, p)) -> q = p
 			:: else
 			fi
 		}
@@ -854,7 +972,7 @@ active proctype world() {
 		stage[q] = STANDING; epoch[q] = e; list[q] = leaseList; fresh[q] = 1; support[q] = BIT(q); led[q] = leaseLeader == q;
 		for (p : 0 .. N - 1) {
 			if
-			:: p != q && IN(p, list[q]) && (data[p] || led[q]) ->
+			:: p != q && IN(p, list[q]) && (data[p] || led[q] || IS_WITNESS(p)) ->
 				MUST(CAN_SUPPORT(q, p) && (!data[p] || COVERS(q, p)), "VIOLATED L1: a voter can never support the best candidate\n");
 				promises(p, e, q);
 				support[q] = support[q] | BIT(p)
@@ -862,7 +980,9 @@ active proctype world() {
 			fi
 		}
 		MUST(CAN_SWAP(q) && e > leaseEpoch, "VIOLATED L1: the best candidate can never swap\n");
+		BASE_DEGRADED(q)
 		leaseChanges(e, q, list[q]);
+		SAME_RECORD(q)
 		stage[q] = CLAIMING;
 		for (p : 0 .. N - 1) {
 			if
@@ -879,7 +999,9 @@ active proctype world() {
 			support[p] = 0; led[p] = 0; ended[p] = 0; primary[p] = 0; out[p] = 0; outEpoch[p] = 0;
 			for (q : 0 .. N - 1) { grant[AT(p, q)] = 0 }
 			FORGET_CHANGE(p)
+			FORGET_STEP(p)
 		}
+		NOT_DEGRADED
 		for (p : 0 .. EMAX) { ledBy[p] = 0 }
 		leaseEpoch = 0; leaseLeader = 0; leaseList = 0; crashes = 0; forgets = 0; losses = 0; writes = 0; acked = 0;
 		NO_CHANGES

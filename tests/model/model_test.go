@@ -31,6 +31,9 @@ func TestTheProtocolHolds(t *testing.T) {
 		"slow messages":                      "-DN=3 -DEMAX=2 -DW=0 -DCRASHES=0 -DASYNC",
 		"slow messages, two voters":          "-DN=2 -DVOTERS=3 -DEMAX=3 -DW=1 -DCRASHES=1 -DASYNC",
 		"two voters, one loses its volume":   "-DN=2 -DVOTERS=3 -DEMAX=4 -DW=2 -DCRASHES=2 -DLOSSES=1 -DCALM",
+		"two members and a witness":          "-DN=3 -DWITNESS -DEMAX=3 -DW=1 -DCRASHES=1 -DCALM",
+		"the pair's volumes":                 "-DN=3 -DWITNESS -DEMAX=3 -DW=1 -DCRASHES=1 -DLOSSES=1",
+		"the pair writes on, no fence":       "-DN=3 -DWITNESS -DEMAX=2 -DW=2 -DCRASHES=1 -DNOFENCE",
 		"three become four":                  "-DN=4 -DEMAX=2 -DW=1 -DCRASHES=0 -DCHANGES=1",
 		"three become two or one, re-cloned": "-DN=3 -DEMAX=2 -DW=1 -DCRASHES=1 -DCHANGES=2 -DWIPES=1",
 		"Lease deleted or restored":          "-DN=3 -DEMAX=3 -DW=1 -DCRASHES=0 -DRESTORES=1",
@@ -58,6 +61,11 @@ func TestTheModelFindsPlantedBugs(t *testing.T) {
 		"a voter without data that supports anybody":     {"-DN=3 -DEMAX=2 -DW=1 -DCRASHES=1 -DLOSSES=1 -DBUG_DATALESS", "S1: an acknowledged write is lost"},
 		"a majority of spec.replicas, not of the voters": {"-DN=4 -DEMAX=2 -DW=0 -DCRASHES=0 -DCHANGES=1 -DBUG_SPEC_MAJORITY", "S1: two could acknowledge at one time"},
 		"a promise without fence time":                   {"-DN=3 -DEMAX=2 -DW=0 -DCRASHES=0 -DASYNC -DBUG_NO_FENCE_TIME", "S3: promoted before the deadline"},
+		// Of two members and a witness.
+		"a witness counts as a copy":                           {"-DN=3 -DWITNESS -DEMAX=2 -DW=1 -DCRASHES=0 -DBUG_WITNESS_IS_A_COPY", "S1: an acknowledged write is lost"},
+		"a commit by fewer before the Lease says so":           {"-DN=3 -DWITNESS -DEMAX=2 -DW=1 -DCRASHES=0 -DBUG_FEWER_BEFORE_THE_LEASE", "S1: "},
+		"whom a degraded Lease does not name is elected":       {"-DN=3 -DWITNESS -DEMAX=2 -DW=1 -DCRASHES=0 -DBUG_ANYBODY_AFTER_FEWER", "S1: "},
+		"the word is taken back while commits do not wait yet": {"-DN=3 -DWITNESS -DEMAX=2 -DW=1 -DCRASHES=0 -DBUG_BACK_BEFORE_COMMITS_WAIT", "S1: "},
 		// Others.
 		"a restarted voter does not wait":                  {"-DN=3 -DEMAX=2 -DW=0 -DCRASHES=1 -DBUG_NO_WAIT", "S3: promoted before the deadline"},
 		"the swap alone entitles":                          {"-DN=3 -DEMAX=3 -DW=0 -DCRASHES=0 -DBUG_SWAP_ENTITLES", "S3: promoted before the deadline"},
