@@ -36,6 +36,7 @@ func rareEvents() []event {
 	all := append(networkEvents(), controlEvents()...)
 	all = append(all, slowEvents()...)
 	all = append(all, changeEvents()...)
+	all = append(all, pairEvents()...)
 	for _, e := range mainEvents() {
 		if e.main && e.Name != "switchover" { // which is asked of the manager
 			all = append(all, withoutManager(e))
@@ -47,7 +48,7 @@ func rareEvents() []event {
 		spec  func(*v1.Database)
 	}{
 		{"five", false, func(d *v1.Database) { d.Spec.Replicas = ptr.To[int32](5) }},
-		{"preferred", true, func(d *v1.Database) { d.Spec.Replication.Synchronous = v1.SynchronousPreferred }},
+		{"preferred", false, func(d *v1.Database) { d.Spec.Replication.Synchronous = v1.SynchronousPreferred }},
 		{"none", true, func(d *v1.Database) { d.Spec.Replication.Synchronous = v1.SynchronousNone }},
 	} {
 		for _, e := range mainEvents() {

@@ -174,14 +174,17 @@ func (m *Machine) progressMembers() {
 
 // toldVoters says that a majority of the voters granted by the record that stands: so the list before is never taken for the newest
 // by a majority of it, should etcd be restored to that.
-func (m *Machine) toldVoters() bool {
-	l, told := &m.lead, 0
+func (m *Machine) toldVoters() bool { return m.grantedSince(m.lead.recordAt) }
+
+// grantedSince says that a majority of the voters granted what was asked since then.
+func (m *Machine) grantedSince(since Time) bool {
+	l, granted := &m.lead, 0
 	for _, v := range l.record.Voters {
-		if at, ok := l.grants[v]; ok && at >= l.recordAt {
-			told++
+		if at, ok := l.grants[v]; ok && at >= since {
+			granted++
 		}
 	}
-	return told >= m.rules.majority(len(l.record.Voters))
+	return granted >= m.rules.majority(len(l.record.Voters))
 }
 
 // nextMember picks the one change to work on: who asks to leave first, then

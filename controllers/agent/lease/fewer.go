@@ -37,9 +37,13 @@ func (m *Machine) progressStep() bool {
 		l.step.shortSince = 0
 	case l.step.shortSince == 0:
 		l.step.shortSince = m.now
+		l.nextRound = m.now
 	}
 	if !short || !m.aim.Preferred || !silent && m.now.Sub(l.step.shortSince) < 2*m.cfg.Heartbeat {
 		return false
+	}
+	if !m.grantedSince(l.step.shortSince) {
+		return false // it may be the one that is cut off: then the others must go on, and the Lease must let them
 	}
 	l.change = change{active: true, record: l.record.withDegraded(true), kind: EventDegraded, cause: "too few replicas follow"}
 	m.pushChange()

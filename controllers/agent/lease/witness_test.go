@@ -92,6 +92,15 @@ func TestTwoMembersAndAWitness(t *testing.T) {
 				t.Error("no write acknowledged after the outage")
 			}
 		}, "m0", []string{"m0", "m1", "w0"}, true},
+		"preferred: a leader that is cut off from both, but not from the Lease, does not keep the others from going on": {true, func(t *testing.T, w *world) {
+			for _, o := range []string{"m1", "w0"} {
+				w.cut[[2]string{"m0", o}], w.cut[[2]string{o, "m0"}] = true, true
+			}
+			w.run(6 * time.Second)
+			if n := w.acks(5 * time.Second); n < 20 {
+				t.Errorf("%d writes acknowledged in 5 s", n)
+			}
+		}, "m1", []string{"m0", "m1", "w0"}, true},
 		"the witness is gone and nobody notices; another one takes its place": {false, func(t *testing.T, w *world) {
 			w.byName["w0"].crash()
 			if n := w.acks(10 * time.Second); n < 40 {
