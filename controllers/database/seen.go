@@ -24,7 +24,7 @@ type Seen struct {
 	// Pods and Claims of the Database's instances, by their own name, and the pods of its witnesses.
 	Pods      map[string]*corev1.Pod
 	Witnesses map[string]*corev1.Pod
-	Claims map[string]*corev1.PersistentVolumeClaim
+	Claims    map[string]*corev1.PersistentVolumeClaim
 	// Lease of the Database; nil if there is none.
 	Lease *coordinationv1.Lease
 	// Heard are the agents' newest reports; a silent one is absent.

@@ -82,10 +82,19 @@ func ready(d *v1.Database) error {
 		return fmt.Errorf("phase %s, ready %s, %s: %s", d.Status.Phase, d.Status.Ready, c.Reason, c.Message)
 	case r.Status != metav1.ConditionFalse:
 		return fmt.Errorf("phase %s, ready %s, still reconciling, %s: %s", d.Status.Phase, d.Status.Ready, r.Reason, r.Message)
-	case d.Status.ReadyReplicas != *d.Spec.Replicas || len(d.Status.Voters) != int(*d.Spec.Replicas):
+	case d.Status.ReadyReplicas != *d.Spec.Replicas || len(d.Status.Voters) != voters(d):
 		return fmt.Errorf("%d of %d ready, voters %v", d.Status.ReadyReplicas, *d.Spec.Replicas, d.Status.Voters)
 	}
 	return nil
+}
+
+// voters is how many there should be: two instances have a witness beside them. The cluster has a node for it.
+func voters(d *v1.Database) int {
+	n := int(*d.Spec.Replicas)
+	if n == 2 && d.Spec.Replication.Witness != v1.WitnessNone {
+		n++
+	}
+	return n
 }
 
 // awaitReady waits for it and says how long it took.

@@ -132,6 +132,7 @@ bit leaseDegraded, lateDegraded; /* Record.Degraded */
 bit degraded[N];          /* by the record that it swaps against, or leads by */
 bit strict[N];            /* step.strict: every commit waits again */
 bit marked[N];            /* step.at is taken */
+bit sent[N];              /* change.active: the swap that takes the word back, whose outcome is unknown */
 byte mark[N];
 #endif
 
@@ -252,10 +253,10 @@ hidden byte i, j, k, e, m, n, w, p, q;
 #define GOES_ON(i) (degraded[i] && !strict[i]) /* fewer.go mayGoOn() */
 #endif
 #ifdef BUG_WITNESS_IS_A_COPY
-#define FLUSHED(k, w) (IN(w, log[k]) || IS_WITNESS(k))
+#define FLUSHED(k, x, w) (pc[k] == x && (IS_WITNESS(k) || (attached[k] && IN(w, log[k]))))
 #define COPIES(l) (l)
 #else
-#define FLUSHED(k, w) IN(w, log[k])
+#define FLUSHED(k, x, w) (attached[k] && pc[k] == x && IN(w, log[k]))
 #define COPIES(l) WITH_COPIES(l)
 #endif
 #ifdef BUG_BACK_BEFORE_COMMITS_WAIT
@@ -268,11 +269,11 @@ hidden byte i, j, k, e, m, n, w, p, q;
 #define LATE_DEGRADED leaseDegraded = lateDegraded;
 #define SET_LATE_DEGRADED(x, d) lateDegraded = (d);
 #define LATE_DEGRADED_GONE lateDegraded = 0;
-#define FORGET_STEP(x) degraded[x] = 0; strict[x] = 0; marked[x] = 0; mark[x] = 0;
+#define FORGET_STEP(x) degraded[x] = 0; strict[x] = 0; marked[x] = 0; mark[x] = 0; sent[x] = 0;
 #define OWN_LEASE(i) (stage[i] == LEADING && primary[i] && fresh[i] && LASTS(i, 1))
 /* fewer.go progressStep(), progressRestore(); whether anybody follows is nobody's word to rely on, so each step may always be taken */
 #define CAN_DEGRADE(i) (OWN_LEASE(i) && !degraded[i] && !leaseDegraded)
-#define CAN_KNOW_STEP(i) (stage[i] == LEADING && fresh[i] && degraded[i] != leaseDegraded)
+#define CAN_KNOW_STEP(i) (OWN_LEASE(i) && degraded[i] != leaseDegraded)
 #define CAN_BE_STRICT(i) (OWN_LEASE(i) && degraded[i] && leaseDegraded && !strict[i] && WAITS_AGAIN_AT_ALL)
 #ifdef BUG_BACK_BEFORE_COMMITS_WAIT
 #define WAITS_AGAIN_AT_ALL false
@@ -283,11 +284,11 @@ hidden byte i, j, k, e, m, n, w, p, q;
 #define OTHER(i) (1 - (i))
 #define HELD_ALL(i) (attached[OTHER(i)] && pc[OTHER(i)] == i && rank[OTHER(i)] == rank[i] && (mark[i] & ~log[OTHER(i)]) == 0)
 #define CAN_RESTORE(i) (OWN_LEASE(i) && degraded[i] && leaseDegraded && marked[i] && HELD_ALL(i))
-#define CAN_RELAX(i) (stage[i] == LEADING && strict[i] && degraded[i] && leaseDegraded)
+#define CAN_RELAX(i) (stage[i] == LEADING && primary[i] && LASTS(i, 1) && strict[i] && degraded[i] && !sent[i]) /* pushChange() goes first */
 #else
 #define ELECTABLE(i) true
 #define GOES_ON(i) false
-#define FLUSHED(k, w) IN(w, log[k])
+#define FLUSHED(k, x, w) (attached[k] && pc[k] == x && IN(w, log[k]))
 #define COPIES(l) (l)
 #define SAME_RECORD(i)
 #define BASE_DEGRADED(i)
@@ -583,7 +584,7 @@ inline settles(x) {
 			:: IN(w, log[x]) && !IN(w, acked) ->
 				n = 0;
 				for (k : 0 .. N - 1) {
-					if :: k != x && IN(k, COPIES(SYNC(x))) && attached[k] && pc[k] == x && FLUSHED(k, w) -> n++ :: else fi
+					if :: k != x && IN(k, COPIES(SYNC(x))) && FLUSHED(k, x, w) -> n++ :: else fi
 				}
 				if
 				:: n >= COUNT(WITH_COPIES(SYNC(x))) / 2 || GOES_ON(x) ->
@@ -852,7 +853,7 @@ active proctype world() {
 	}
 	:: atomic { SOME(CAN_KNOW_STEP);
 		printf("%d knows what the Lease says: %d\n", i, leaseDegraded);
-		degraded[i] = leaseDegraded; strict[i] = 0; marked[i] = 0; mark[i] = 0;
+		degraded[i] = leaseDegraded; strict[i] = 0; marked[i] = 0; mark[i] = 0; sent[i] = 0;
 		settles(i)
 	}
 	/* progressRestore() */
@@ -861,7 +862,7 @@ active proctype world() {
 	:: atomic { SOME(CAN_RESTORE);
 		printf("the Lease says that others than %d hold everything, too\n", i);
 		leaseChanges(epoch[i], i, list[i]);
-		leaseDegraded = 0; fresh[i] = 1
+		leaseDegraded = 0; fresh[i] = 1; sent[i] = 1
 	}
 	:: atomic { SOME(CAN_RELAX); printf("%d goes on alone\n", i); strict[i] = 0; marked[i] = 0; mark[i] = 0; settles(i) }
 #endif
