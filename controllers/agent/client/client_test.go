@@ -361,6 +361,9 @@ func TestConnectionsAreKeptAndEnd(t *testing.T) {
 	if _, err := s.client.Report(t.Context(), here()); err == nil || !strings.Contains(err.Error(), "closed") {
 		t.Errorf("after Close: %v", err)
 	}
+	if err := s.client.WatchReports(t.Context(), here(), func(engine.Report) {}); err == nil || !strings.Contains(err.Error(), "closed") {
+		t.Errorf("a watch after Close: %v", err)
+	}
 }
 
 // must returns the value or ends the test.
