@@ -19,6 +19,9 @@ import (
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 )
 
+// version of the servers that the agents say they run.
+const version = "15.18"
+
 // toldEvery is how often an agent that has no news speaks all the same, as the real one.
 const toldEvery = 5 * time.Second
 

@@ -50,7 +50,6 @@ const (
 	few = 4
 	// foreign Secrets and ConfigMaps, half of each, beside the full number of Databases.
 	foreign = 10_000
-	version = "15.18"
 	size    = 3 // instances of each
 	// idleFor is the time for which nobody asks for anything.
 	idleFor = 2 * time.Minute
