@@ -18,7 +18,7 @@ import (
 func witness(getenv func(string) string, out io.Writer) error {
 	cfg := agent.Config{
 		Namespace: getenv(engine.EnvNamespace), Database: getenv(engine.EnvDatabase), UID: getenv(engine.EnvUID),
-		Instance: getenv(engine.EnvInstance), Version: version, StateDir: engine.WitnessDir,
+		Instance: getenv(engine.EnvInstance), Address: getenv(engine.EnvAddress), Version: version, StateDir: engine.WitnessDir,
 	}
 	api, err := kube.InCluster(kube.ServiceAccount, getenv, "plimsoll-witness/"+version)
 	if err != nil {

@@ -48,7 +48,7 @@ func NewWitness(cfg Config, store lease.Store, clock lease.Clock, log *slog.Logg
 		return nil, fmt.Errorf("number this run: %w", err)
 	}
 	config := lease.Default(cfg.Instance, cfg.UID, binary.NativeEndian.Uint64(seed[:])>>12)
-	config.Witness = true
+	config.Witness, config.Address = true, cfg.Address // where it is, the leader tells the others
 	runner, err := lease.NewRunner(lease.Parts{
 		Config: config, Clock: clock, Transport: nobody{}, Store: store, Promises: lease.PromiseFile{Path: cfg.promisePath()}, Server: noServer{w}, Log: log,
 	})
