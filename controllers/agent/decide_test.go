@@ -228,16 +228,19 @@ func TestPreferredDegrades(t *testing.T) {
 	rows := map[string]struct {
 		mode      string
 		connected int
+		lease     bool // the Lease says that fewer hold all
 		want      int
 	}{
-		"required waits even when nobody is there": {"required", 0, 1},
-		"preferred waits while somebody is there":  {synchronousPreferred, 2, 1},
-		"preferred goes on alone":                  {synchronousPreferred, 0, 0},
-		"preferred waits while it does not know":   {synchronousPreferred, -1, 1},
+		"required waits even when nobody is there":     {"required", 0, false, 1},
+		"preferred waits while somebody is there":      {synchronousPreferred, 2, true, 1},
+		"preferred waits until the Lease says so":      {synchronousPreferred, 0, false, 1},
+		"preferred goes on alone once the Lease does":  {synchronousPreferred, 0, true, 0},
+		"preferred waits while it does not know":       {synchronousPreferred, -1, true, 1},
+		"required waits, whatever the Lease said once": {"required", 0, true, 1},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
-			s := with(leads(), func(s *seen) { s.Aim.Synchronous = row.mode; s.Connected = row.connected })
+			s := with(leads(), func(s *seen) { s.Aim.Synchronous, s.Connected, s.Decision.Degraded = row.mode, row.connected, row.lease })
 			if got := wanted(s).SyncCount; got != row.want {
 				t.Fatalf("waits for %d replicas, want %d", got, row.want)
 			}

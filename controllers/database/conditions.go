@@ -129,6 +129,8 @@ func durable(s Seen, p Plan) metav1.Condition {
 		return metav1.Condition{Type: v1.ConditionDurable, Status: metav1.ConditionUnknown, Reason: v1.ReasonNoPrimary, Message: "no primary says how its writes are held"}
 	case mode == v1.SynchronousNone:
 		return condition(v1.ConditionDurable, false, v1.ReasonAsynchronous, "writes wait for no replica, as asked: the newest can be lost with the primary")
+	case leader.InSync >= leader.SyncWanted && leader.SyncWanted > 0 && p.Leadership.Degraded:
+		return condition(v1.ConditionDurable, false, v1.ReasonNoMajority, fmt.Sprintf("replicas are catching up with what %s acknowledged alone; no other instance may lead until one holds all of it", p.Leadership.Leader))
 	case leader.InSync >= leader.SyncWanted && leader.SyncWanted > 0:
 		return condition(v1.ConditionDurable, true, v1.ReasonMajority, inStep(leader.InSync, leader.SyncWanted))
 	case leader.SyncWanted == 0:
