@@ -240,7 +240,9 @@ func TestPreferredDegrades(t *testing.T) {
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
-			s := with(leads(), func(s *seen) { s.Aim.Synchronous, s.Connected, s.Decision.Degraded = row.mode, row.connected, row.lease })
+			s := with(leads(), func(s *seen) {
+				s.Aim.Synchronous, s.Connected, s.Decision.Degraded = row.mode, row.connected, row.lease
+			})
 			if got := wanted(s).SyncCount; got != row.want {
 				t.Fatalf("waits for %d replicas, want %d", got, row.want)
 			}
