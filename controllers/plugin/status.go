@@ -236,7 +236,7 @@ func durability(mode v1.SynchronousMode) string {
 	case v1.SynchronousRequired:
 		return "required: a commit is acknowledged once a majority holds it; without a majority writes wait"
 	case v1.SynchronousPreferred:
-		return "preferred: a commit waits for a majority while there is one, and then for none; nobody who lacks one may lead"
+		return "preferred: a commit is acknowledged once a majority holds it; without a majority writes go on, and nobody who lacks one may lead"
 	case v1.SynchronousNone:
 		return "none: a commit waits for no replica; the newest can be lost with the primary"
 	default:

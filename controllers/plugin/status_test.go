@@ -47,7 +47,16 @@ func TestStatus(t *testing.T) {
 	stalled.Status.Conditions = []metav1.Condition{
 		{Type: v1.ConditionStalled, Status: metav1.ConditionTrue, Reason: v1.ReasonImagePull, Message: `image "x" cannot be pulled`, LastTransitionTime: metav1.NewTime(noon)},
 	}
-	for name, d := range map[string]*v1.Database{"running": running(), "stalled": stalled} {
+	pair := running()
+	pair.Status.Witness = &v1.WitnessStatus{Name: "orders-w1", Node: "node3", Voter: true}
+	pair.Status.Voters = append(pair.Status.Voters, "orders-w1")
+	pair.Status.Effective.Synchronous = v1.SynchronousPreferred
+	pair.Status.Instances = pair.Status.Instances[:2]
+	pair.Status.Conditions = []metav1.Condition{{
+		Type: v1.ConditionDurable, Status: metav1.ConditionFalse, Reason: v1.ReasonNoMajority, LastTransitionTime: metav1.NewTime(noon),
+		Message: "too few replicas are in step: writes go on, and orders-1 alone is known to hold the newest; no other instance may lead until one has caught up",
+	}}
+	for name, d := range map[string]*v1.Database{"running": running(), "stalled": stalled, "pair": pair} {
 		t.Run(name, func(t *testing.T) {
 			var got strings.Builder
 			if err := Status(&got, d, noon); err != nil {
