@@ -269,7 +269,7 @@ func (m *Machine) watchServer() {
 		l.until = 0
 	case running:
 		l.until = 0
-	case m.alone():
+	case m.alone(), l.record.Degraded && l.promoted: // nobody else can lead: the server is started again
 	case f.Server == ServerStopped && l.promoted && f.Full && l.hand.phase != PhaseQuiescing:
 		l.until = 0 // a full disk is no reason to hand over: what fills one member's fills the others'
 	case f.Server == ServerStopped && l.promoted && (!f.BackAtOnce || l.hand.phase == PhaseQuiescing):
@@ -328,9 +328,11 @@ func (m *Machine) endLeadership(cause, heir string, needed Position) {
 	m.cand.tries, m.cand.next, m.cand.asideSince = 0, m.now, 0
 	v := &m.voter
 	v.leader = leaderSeen{}
-	if heir == "" {
+	switch {
+	case heir == "" && l.record.Degraded: // nobody else goes first
+	case heir == "":
 		v.handicapUntil = m.now.Add(m.cfg.Handicap)
-	} else {
+	default:
 		v.asideFor, v.asideUntil, v.handed = heir, m.now.Add(m.cfg.Aside), needed
 	}
 	cause = cause[:min(len(cause), maxText)]

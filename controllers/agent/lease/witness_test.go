@@ -80,6 +80,26 @@ func TestTwoMembersAndAWitness(t *testing.T) {
 			w.nodes[0].start()
 			w.run(8 * time.Second)
 		}, "m0", []string{"m0", "m1", "w0"}, false},
+		"preferred: alone, its server dies and is started again: to give up would help nobody": {true, func(t *testing.T, w *world) {
+			w.nodes[1].crash()
+			w.run(5 * time.Second)
+			m0 := w.nodes[0]
+			m0.kill()
+			m0.report()
+			m0.later(200*time.Millisecond, m0.serverBack)
+			if n := w.acks(2 * time.Second); n < 5 {
+				t.Errorf("%d writes acknowledged in 2 s", n)
+			}
+		}, "m0", []string{"m0", "m1", "w0"}, true},
+		"preferred: alone, its agent restarts, and it leads again soon": {true, func(t *testing.T, w *world) {
+			w.nodes[1].crash()
+			w.run(5 * time.Second)
+			w.nodes[0].crash()
+			w.nodes[0].start()
+			if n := w.acks(5 * time.Second); n < 10 {
+				t.Errorf("%d writes acknowledged in 5 s", n)
+			}
+		}, "m0", []string{"m0", "m1", "w0"}, true},
 		"preferred: no Lease, no writes by one": {true, func(t *testing.T, w *world) {
 			w.apiDown = true
 			w.nodes[1].crash()
