@@ -155,8 +155,12 @@ func TestPairRequired(t *testing.T) {
 		return err
 	})
 	t.Logf("another witness voted after %s", took.Round(time.Millisecond))
-	if err := d.witness.terminate(); err == nil {
-		t.Log("the witness ended in good order, though it was asked for grants all the while")
+	asked := time.Now()
+	if err := d.witness.terminate(); err != nil {
+		t.Errorf("the witness ended with %v", err)
+	}
+	if went := time.Since(asked); went < engine.WitnessGrace-engine.WitnessReserve {
+		t.Errorf("it ended after %s, though the leader counted on it and no other was there", went.Round(time.Millisecond))
 	}
 	d.keeps(t, w.stop())
 }
