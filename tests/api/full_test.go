@@ -23,7 +23,7 @@ func everything(version, ns, name string) map[string]any {
 			"resources":   map[string]any{"requests": map[string]any{"cpu": "0.5", "memory": "1024Mi"}, "limits": map[string]any{"memory": "1024Mi"}},
 			"parameters":  map[string]any{"work_mem": "4MB", "datestyle": "ISO, MDY"},
 			"postgres":    map[string]any{"hba": []any{"hostssl all all 10.0.0.0/8 scram-sha-256"}},
-			"replication": map[string]any{"synchronous": "preferred"},
+			"replication": map[string]any{"synchronous": "preferred", "witness": "none"},
 			"tls":         map[string]any{"issuerRef": map[string]any{"name": "corp", "kind": "ClusterIssuer"}},
 			"bootstrap": map[string]any{
 				"database": "shop", "owner": "seller", "credentialsSecret": "seller",
@@ -52,6 +52,7 @@ func reported() map[string]any {
 	return map[string]any{
 		"observedGeneration": int64(1), "phase": "Running", "ready": "5/5", "replicas": int64(5), "readyReplicas": int64(5),
 		"selector": "plimsoll.dev/database=x", "version": "15.4", "leader": "x-1", "epoch": int64(7), "voters": []any{"x-1", "x-2"},
+		"witness":    map[string]any{"name": "x-w1", "node": "n", "voter": true, "message": "m"},
 		"conditions": []any{map[string]any{"type": "Ready", "status": "True", "reason": "AllReady", "message": "m", "lastTransitionTime": at, "observedGeneration": int64(1)}},
 		"instances": []any{map[string]any{
 			"name": "x-1", "role": "primary", "state": "running", "ready": true, "voter": true, "node": "n", "zone": "z", "version": "15.4",
