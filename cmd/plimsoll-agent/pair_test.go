@@ -53,6 +53,31 @@ func TestPairPreferred(t *testing.T) {
 			d.disturb(t, w, func(lead *memberPod) { hurt(t, lead) })
 		})
 	}
+	t.Run("switchover", func(t *testing.T) {
+		d.t = t
+		d.until("both are in step", 60*time.Second, d.inStep)
+		old, before, err := d.leader()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.reset()
+		mode := d.change
+		d.change = func(a *engine.Aim) {
+			mode(a)
+			a.Switchover = &engine.Switchover{ID: "planned", Target: d.other(old).name, Within: time.Hour.Milliseconds()}
+		}
+		d.until("the other leads", 40*time.Second, func() error {
+			_, r, err := d.leader()
+			if err == nil && r.Epoch <= before.Epoch {
+				return errors.New("nothing has changed yet")
+			}
+			return err
+		})
+		d.change = mode
+		d.until("writes flow again", 10*time.Second, func() error { return w.flows(time.Now().Add(-50 * time.Millisecond)) })
+		gap, _ := w.longest()
+		t.Logf("gap in writes %s", gap.Round(time.Millisecond))
+	})
 	t.Run("replica killed", func(t *testing.T) {
 		d.t = t
 		d.replicaLost(t, w)

@@ -1,6 +1,9 @@
 package lease
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // Mode preferred: writes go on with too few replicas, and nothing that was acknowledged is lost by a failover all the same. For that
 // the Lease says, before the first commit that too few hold, that only this leader may be elected; and that is taken back once enough
@@ -34,12 +37,12 @@ func (m *Machine) progressStep() bool {
 	case l.record.Degraded:
 		return m.progressRestore(short)
 	case !short:
-		l.step.shortSince = 0
+		l.step.shortSince, l.followed = 0, true
 	case l.step.shortSince == 0:
 		l.step.shortSince = m.now
 		l.nextRound = m.now
 	}
-	if !short || !m.aim.Preferred || !silent && m.now.Sub(l.step.shortSince) < 2*m.cfg.Heartbeat {
+	if !short || !m.aim.Preferred || !silent && m.now.Sub(l.step.shortSince) < m.patience() {
 		return false
 	}
 	if !m.grantedSince(l.step.shortSince) {
@@ -48,6 +51,16 @@ func (m *Machine) progressStep() bool {
 	l.change = change{active: true, record: l.record.withDegraded(true), kind: EventDegraded, cause: "too few replicas follow"}
 	m.pushChange()
 	return true
+}
+
+// patience with replicas that answer and do not follow. After a change of hands the old leader must first start anew, which takes longer
+// than anybody should wait.
+func (m *Machine) patience() time.Duration {
+	handed := m.cand.cause == causeFailover || m.cand.cause == causeSwitchover
+	if handed && !m.lead.followed {
+		return m.cfg.Heartbeat / 5
+	}
+	return 2 * m.cfg.Heartbeat
 }
 
 // short says that too few members follow for a commit to be held by a majority of those with data, and whether that many are silent:

@@ -23,6 +23,7 @@ type leaderState struct {
 	change     change
 	mark       mark
 	step       step
+	followed   bool // enough replicas did, since it leads
 
 	hand       handOver
 	handUntil  Time

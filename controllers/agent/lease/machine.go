@@ -234,6 +234,9 @@ func (m *Machine) Next() Time {
 		at(m.lead.routeNext)
 		at(m.lead.until)
 		at(m.lead.handUntil)
+		if m.lead.step.shortSince != 0 {
+			at(m.lead.step.shortSince.Add(m.patience()))
+		}
 	case idle, reading, stopping:
 	}
 	return next
