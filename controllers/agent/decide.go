@@ -71,6 +71,8 @@ func restarting(s seen) step {
 
 func following(s seen) step {
 	r := wanted(s)
+	anew := s.Server.Due == copyAnew && r.Upstream != "" && withheld(s) == ""
+	r.Anew = anew && s.Server.Life != up // an up server is told its role as ever
 	switch {
 	case !s.HasAim:
 		return step{Do: rest, Why: "waits for the manager's first aim"}
@@ -80,6 +82,8 @@ func following(s seen) step {
 		return restarting(s)
 	case s.Server.Life == up && s.Unfit && r.Upstream != "":
 		return gently(s, s.Now.Add(s.StopFast), "cannot follow with the data that it has")
+	case s.Server.Life == up && (s.Server.Due == startAgain && r.Upstream != "" || anew):
+		return gently(s, s.Now.Add(s.StopFast), "stands still")
 	case s.Server.Life == up:
 		return converging(s, r)
 	case lacksUpstream(s.Decision, s.Aim):

@@ -63,6 +63,7 @@ func TestDecide(t *testing.T) {
 		Upstream string
 		Until    lease.Time
 		Obeyed   bool
+		Anew     bool
 	}
 	after := func(d time.Duration) lease.Time { return testNow.Add(d) }
 	rows := map[string]struct {
@@ -88,6 +89,30 @@ func TestDecide(t *testing.T) {
 		"a replica that failed to converge waits a moment": {with(follows(), func(s *seen) { s.Server.Became = nil; s.Server.RetryAt = after(time.Second) }), want{Do: rest, Until: after(time.Second)}},
 		"a replica that cannot follow is stopped": {
 			with(follows(), func(s *seen) { s.Unfit = true }), want{Do: fastStop, Until: after(testFast), Obeyed: true},
+		},
+		"a replica that stands still is started again": {
+			with(follows(), func(s *seen) { s.Server.Due = startAgain }), want{Do: fastStop, Until: after(testFast), Obeyed: true},
+		},
+		"a replica of nobody has nothing to stand behind": {
+			with(follows(), func(s *seen) { s.Decision.Upstream = ""; s.Server.Due = startAgain }), want{Do: become, Kind: engine.Replica},
+		},
+		"a replica that a restart did not help is stopped for a copy": {
+			with(follows(), standsStill3), want{Do: fastStop, Until: after(testFast), Obeyed: true},
+		},
+		"unless another is being copied": {
+			with(follows(), func(s *seen) { standsStill3(s); s.Decision.Record.Voters = []string{"orders-1", "orders-2"} }), want{Do: rest, Until: after(lookAgain), Obeyed: true},
+		},
+		"what a copy would discard is looked into": {
+			with(follows(), func(s *seen) { standsStill3(s); isDown(s); s.Server.Due = copyAnew }), want{Do: plan, Kind: engine.Replica, Upstream: "two", Anew: true},
+		},
+		"a copy that must wait is given up for a start": {
+			with(follows(), func(s *seen) {
+				standsStill3(s)
+				r := wanted(*s)
+				r.Anew = true
+				s.Server = server{Life: down, Due: copyAnew, Planned: &r, Discards: true}
+				s.Decision.Record.Voters = []string{"orders-1", "orders-2"}
+			}), want{Do: plan, Kind: engine.Replica, Upstream: "two"},
 		},
 		"a primary that does not lead any more is killed": {
 			with(follows(), func(s *seen) { s.Server.Kind = engine.Primary }), want{Do: hardStop},
@@ -149,12 +174,17 @@ func TestDecide(t *testing.T) {
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			next := decide(row.seen)
-			got := want{Do: next.Do, Kind: next.Role.Kind, Upstream: next.Role.Upstream, Until: next.Until, Obeyed: obeyed(row.seen)}
+			got := want{Do: next.Do, Kind: next.Role.Kind, Upstream: next.Role.Upstream, Until: next.Until, Obeyed: obeyed(row.seen), Anew: next.Role.Anew}
 			if diff := cmp.Diff(row.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s\nwhy: %s", diff, next.Why)
 			}
 		})
 	}
+}
+
+func standsStill3(s *seen) {
+	s.Server.Due = copyAnew
+	s.Decision.Record = lease.Record{Version: 9, Voters: []string{"orders-1", "orders-2", "orders-3"}}
 }
 
 func planned(discards bool) func(*seen) {

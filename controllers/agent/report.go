@@ -167,6 +167,7 @@ func (r *reporter) build() engine.Report {
 		out.Ready, out.Converged, out.Reason, out.Problem = false, false, volumeHangs, r.ailing
 		return out
 	}
+	r.progress(&out)
 	if still := r.clock.Now().Sub(r.step); out.Ready && out.Role == engine.Replica && still >= behindFor {
 		out.Ready = false
 		if out.Reason == "" {
@@ -190,6 +191,32 @@ func (r *reporter) build() engine.Report {
 	}
 	return out
 }
+
+// progress tells of a replica that stands still: it is not ready, whatever it says of itself, and of one that something holds why.
+func (r *reporter) progress(out *engine.Report) {
+	st := r.sample.Stand
+	if r.sample.Word.Decision.Role != lease.RoleReplica || !st.Failing && !st.Held {
+		return
+	}
+	out.Ready = out.Ready && !st.Failing
+	if out.Reason != "" {
+		return // the driver knows why
+	}
+	out.Reason, out.Problem = standsStill, st.Words
+	if st.Held {
+		out.Reason = replayHeld
+		return
+	}
+	if why := r.sample.Word.Withheld; why != "" {
+		out.Problem += "; it is not copied anew: " + why
+	}
+}
+
+const (
+	// standsStill is the reason of a replica that applies nothing although its leader goes on; replayHeld of one that is kept from it.
+	standsStill = "StandsStill"
+	replayHeld  = "ReplayHeld"
+)
 
 // roomless says that a volume has no room left to speak of.
 func roomless(v engine.VolumeUse) bool { return v.Size > 0 && v.Size-v.Used < leastRoom }
@@ -262,6 +289,7 @@ func (r *reporter) answers() []engine.Answer {
 
 // stateOf leaves out what changes all the time and is no change of state.
 func stateOf(r engine.Report) engine.Report {
+	r.Applied, r.Effort = engine.Position{}, 0
 	r.Position, r.LagBytes, r.WALBytes, r.Connections = engine.Position{}, 0, 0, 0
 	r.Data, r.WAL = engine.VolumeUse{}, engine.VolumeUse{}
 	slots := make([]engine.Slot, len(r.Slots))

@@ -51,6 +51,8 @@ type server struct {
 	RetryAt lease.Time
 	// Full is true from the end of a server that had no room left on its volume until there is some.
 	Full bool
+	// Due is what a replica that stands still needs; it holds until the next server starts.
+	Due remedy
 	// Frozen is true of an up server that answers nobody and does nothing.
 	Frozen bool
 	// Barrier is the serial of the decision that a hard stop from outside put an end to: no server starts under it.
@@ -68,6 +70,10 @@ type seen struct {
 	Server   server
 	// Unfit is true if an up replica says that it cannot follow its upstream with the data that it has.
 	Unfit bool
+	// Streams is true of a replica that receives, applied or not.
+	Streams bool
+	// Cramped says that the volume of the data has no room for anything.
+	Cramped bool
 	// SyncPeers that are connected bound the synchronous count in mode preferred; negative for unknown.
 	Connected int
 	// StopBudget is how long a hard stop takes here; StopFast how long a fast stop may, and StopLong where nobody waits for it.
@@ -117,7 +123,7 @@ func (v server) became(r engine.Role, secrets string) bool {
 
 // fits says whether a look at the data, or its preparation, for one role holds for another, too.
 func fits(done *engine.Role, r engine.Role) bool {
-	return done != nil && done.Kind == r.Kind && done.Upstream == r.Upstream && done.Timeline == r.Timeline && done.Initialise == r.Initialise
+	return done != nil && done.Kind == r.Kind && done.Upstream == r.Upstream && done.Timeline == r.Timeline && done.Initialise == r.Initialise && done.Anew == r.Anew
 }
 
 // restartDue says that the aim asks for a restart that this server has not had.

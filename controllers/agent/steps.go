@@ -50,7 +50,7 @@ func (k *keeper) condemned() bool {
 func (k *keeper) gone() {
 	old := k.server
 	k.server = server{
-		Life: down, FellAt: old.FellAt, RetryAt: old.RetryAt, Restarting: old.Restarting, Full: old.Full,
+		Life: down, FellAt: old.FellAt, RetryAt: old.RetryAt, Restarting: old.Restarting, Full: old.Full, Due: old.Due,
 	}
 	k.proc = nil
 	k.upSince = time.Time{}
@@ -182,7 +182,7 @@ func (k *keeper) begin(ctx context.Context, next step) {
 func (k *keeper) secretsNow() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.secrets
+	return k.observed.Secrets
 }
 
 // finish takes the result of the long step.

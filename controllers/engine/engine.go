@@ -114,6 +114,9 @@ type Role struct {
 	// Upstream is the primary's address (replica): a DNS name, which its certificate is for. UpstreamIP is where it is reached, by its
 	// own word; empty where that is not known, and the name is asked for.
 	Upstream, UpstreamIP string
+	// Anew has Prepare copy the upstream's data although its own log could go on from here (replica): that was tried, and it stood still.
+	// Where it could be rewound, that is done.
+	Anew bool
 	// Member is this member's name; Peers are the names of all members that should replicate from the primary, for slots.
 	Member string
 	Peers  []string
@@ -189,6 +192,11 @@ type Report struct {
 	// Position, and Lag behind the upstream in bytes; -1 if unknown.
 	Position Position `json:"position"`
 	LagBytes int64    `json:"lagBytes"`
+	// Applied is how far a replica has applied what it received; zero if unknown. Effort is a number that grows by about a thousand million
+	// for each second that it works on that as hard as it can, and Hold is what keeps it from it on purpose.
+	Applied Position `json:"applied,omitzero"`
+	Effort  uint64   `json:"-"`
+	Hold    *Hold    `json:"hold,omitempty"`
 	// Upstream that it follows. Receiving is true for as long as anything may still come from an upstream, this or an earlier one.
 	Upstream  string `json:"upstream,omitempty"`
 	Receiving bool   `json:"receiving,omitempty"`
@@ -228,6 +236,14 @@ type Report struct {
 	// Problem says what is wrong, in a line, and Reason in a word; empty if nothing is.
 	Problem string `json:"problem,omitempty"`
 	Reason  string `json:"reason,omitempty"`
+}
+
+// Hold is a reason for a replica not to apply what it received, which is no fault of its own: a query that needs what would go.
+type Hold struct {
+	// Why in words that do not change with each look.
+	Why string `json:"why"`
+	// Most is how many milliseconds it may last by what is configured; negative is for ever.
+	Most int64 `json:"most"`
 }
 
 // VolumeUse in bytes.

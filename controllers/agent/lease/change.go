@@ -184,7 +184,7 @@ func (m *Machine) nextMember() (name string, add bool) {
 		if v == m.cfg.Self {
 			continue
 		}
-		if l.peers[v].answer.Leave {
+		if a := l.peers[v].answer; a.Leave && !(a.CanWait && m.rebuilds()) {
 			return v, false
 		}
 		if unwanted == "" && !slices.Contains(m.aim.Members, v) {
@@ -205,6 +205,11 @@ func (m *Machine) nextMember() (name string, add bool) {
 		}
 	}
 	return "", false
+}
+
+// rebuilds says that a member is on its way to be a voter: being copied, for the first time or anew.
+func (m *Machine) rebuilds() bool {
+	return slices.ContainsFunc(m.aim.Members, func(w string) bool { return !m.lead.record.IsVoter(w) })
 }
 
 // renewed says that the member granted within the last two heartbeats.

@@ -139,9 +139,18 @@ func (m *Machine) round() {
 	for _, to := range m.members() {
 		m.send(to, Request{
 			Kind: KindGrant, Epoch: l.epoch, Leading: l.promoted, Elected: l.attachable && !l.promoted, Heir: l.hand.heir,
-			Version: l.record.Version, Address: m.cfg.Address,
+			Version: l.record.Version, Address: m.cfg.Address, At: m.logEnd(),
 		})
 	}
+}
+
+// logEnd is how far the log of this primary goes. It rides on the requests that are sent anyway, so that a replica knows what it lacks
+// although nothing may reach it from the database itself.
+func (m *Machine) logEnd() Position {
+	if m.facts.Server != ServerPrimary {
+		return Position{}
+	}
+	return m.facts.Position
 }
 
 // attachable says that this member has won with a replica that runs, and is being promoted: the others may stream from it what it

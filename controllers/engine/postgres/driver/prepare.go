@@ -182,6 +182,9 @@ func (d *Driver) planReplica(ctx context.Context, r engine.Role) (Step, source, 
 	d.log.Info("compared with the upstream", "upstream", r.Upstream, "timeline", here.timeline, "end", here.end.String(), "upstreamTimeline", from.timeline, "upstreamEnd", from.end.String(), "relation", int(kin))
 	switch kin {
 	case follows:
+		if r.Anew {
+			return StepRecopy, from, nil
+		}
 		return StepNone, from, nil
 	case forked:
 		return StepRewind, from, nil
