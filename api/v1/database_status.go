@@ -85,6 +85,11 @@ type InstanceStatus struct {
 	// +optional
 	RestartPending bool `json:"restartPending,omitempty"`
 
+	// Reason is what is wrong in a word: StandsStill is a replica that applies nothing although its leader's log goes on, ReplayHeld one
+	// that a query on it keeps from that.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
 	// Message says what is wrong and what to do next.
 	// +optional
 	Message string `json:"message,omitempty"`

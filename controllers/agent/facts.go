@@ -137,7 +137,7 @@ func (s *sampler) now(ctx context.Context) {
 		s.nudge() // the report may be of either; the next one is not
 	}
 	if err != nil {
-		r = engine.Report{LagBytes: -1, AuthFailures: s.last.Report.AuthFailures}
+		r = engine.Report{LagBytes: -1, AuthFailures: s.last.Report.AuthFailures, Fell: s.last.Report.Fell}
 	}
 	if r.Position.Timeline != 0 {
 		s.hasData.Store(true)
@@ -154,6 +154,7 @@ func (s *sampler) footing(w word, r engine.Report) footing {
 	if w.Decision.Upstream != "" && s.leader != nil {
 		f.Leader = s.leader()
 	}
+	f.Fell = r.Fell
 	if w.Server.Life == up {
 		f.PID, f.Applied, f.Streams, f.Effort, f.Hold = w.PID, r.Applied, r.LagBytes >= 0, r.Effort, r.Hold
 	}

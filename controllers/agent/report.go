@@ -289,7 +289,7 @@ func (r *reporter) answers() []engine.Answer {
 
 // stateOf leaves out what changes all the time and is no change of state.
 func stateOf(r engine.Report) engine.Report {
-	r.Applied, r.Effort = engine.Position{}, 0
+	r.Applied, r.Effort, r.Fell = engine.Position{}, 0, 0
 	r.Position, r.LagBytes, r.WALBytes, r.Connections = engine.Position{}, 0, 0, 0
 	r.Data, r.WAL = engine.VolumeUse{}, engine.VolumeUse{}
 	slots := make([]engine.Slot, len(r.Slots))

@@ -51,6 +51,7 @@ type footing struct {
 	Applied engine.Position
 	Streams bool
 	Effort  uint64
+	Fell    int64
 	Hold    *engine.Hold
 	// Turn is this member's place among the replicas by name.
 	Turn int
@@ -73,10 +74,12 @@ type stand struct {
 type progress struct {
 	last    lease.Time
 	pid     int
-	ran     bool // the server of this PID was seen to apply something
+	ends    int64 // of servers in the middle of what they applied
 	applied engine.Position
 	effort  uint64
 	still   time.Duration // since when it has applied nothing, what held it or it worked hard for left out
+	fell    time.Duration // what the ends of its servers count as, since it came further than ever
+	best    uint64
 	held    time.Duration
 	worked  time.Duration
 	goal    engine.Position // open episode: what it must apply to be well again; zero if it is
@@ -107,9 +110,12 @@ func (p *progress) look(now lease.Time, f footing) stand {
 		return p.stand // nothing to judge it by
 	}
 	if !f.lacks(leader) || p.goal != (engine.Position{}) && !f.lacks(p.goal) {
-		*p = progress{last: now, pid: f.PID, applied: f.Applied, effort: f.Effort}
+		*p = progress{last: now, pid: f.PID, applied: f.Applied, best: f.Applied.Bytes, effort: f.Effort, ends: f.Fell}
 	}
-	p.ran = p.ran || f.Applied != engine.Position{}
+	if f.Fell > p.ends {
+		p.fell += time.Duration(f.Fell-p.ends) * fellCounts
+	}
+	p.ends = f.Fell
 	p.stand.PID, p.stand.Streams = f.PID, f.Streams
 	if !f.lacks(leader) {
 		return p.stand
@@ -128,12 +134,11 @@ func (f footing) lacks(to engine.Position) bool {
 func (p *progress) began(f footing) {
 	if p.stand.Do != leaveIt {
 		p.tries++
-		p.still, p.held, p.worked = 0, 0, 0
+		p.still, p.fell, p.held, p.worked = 0, 0, 0, 0
 		p.stand.Do = leaveIt
-	} else if p.ran {
-		p.still += fellCounts
 	}
-	p.ran, p.pid, p.applied, p.effort = false, f.PID, f.Applied, f.Effort
+	p.pid, p.applied, p.effort = f.PID, f.Applied, f.Effort
+	p.best = max(p.best, f.Applied.Bytes)
 }
 
 // count the time of a look to what it was spent on.
@@ -142,6 +147,9 @@ func (p *progress) count(step time.Duration, f footing) {
 	p.effort = f.Effort
 	if f.Applied.Bytes > p.applied.Bytes || f.Applied.Timeline > p.applied.Timeline {
 		p.applied, p.still, p.held, p.worked = f.Applied, 0, 0, 0
+		if f.Applied.Bytes > p.best {
+			p.best, p.fell = f.Applied.Bytes, 0 // what is applied again before the next end is no way out
+		}
 		return
 	}
 	switch {
@@ -155,6 +163,7 @@ func (p *progress) count(step time.Duration, f footing) {
 }
 
 func (p *progress) judge(f footing, leader engine.Position) {
+	still := p.still + p.fell
 	behind := int64(leader.Bytes - min(f.Applied.Bytes, leader.Bytes))
 	patience := stillPatience + time.Duration(f.Turn)*turnPatience
 	if behind <= little && leader.Timeline == f.Applied.Timeline {
@@ -163,7 +172,7 @@ func (p *progress) judge(f footing, leader engine.Position) {
 	patience <<= max(0, min(p.tries-1, doublings))
 	s := &p.stand
 	open := p.goal != (engine.Position{})
-	standing := p.still >= behindFor && (behind > little || p.still >= patience || leader.Timeline != f.Applied.Timeline)
+	standing := still >= behindFor && (behind > little || still >= patience || leader.Timeline != f.Applied.Timeline)
 	s.Failing = open || standing
 	s.Held = !s.Failing && f.Hold != nil && p.held >= behindFor
 	s.Words = ""
@@ -176,7 +185,7 @@ func (p *progress) judge(f footing, leader engine.Position) {
 	case s.Held:
 		s.Words = f.Hold.Why
 	}
-	if s.Failing && s.Do == leaveIt && p.still >= patience {
+	if s.Failing && s.Do == leaveIt && still >= patience {
 		s.Do = startAgain
 		if p.tries > 0 {
 			s.Do = copyAnew
@@ -190,7 +199,7 @@ func (p *progress) words(f footing) string {
 	if where == "" {
 		where = "its last checkpoint"
 	}
-	if p.still < behindFor { // after a remedy, on its way
+	if p.still+p.fell < behindFor { // after a remedy, on its way
 		where = ""
 	}
 	text := fmt.Sprintf("it stands still: it has applied nothing past %s, and the log of %s has gone on", where, f.Leader.Name)

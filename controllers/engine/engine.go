@@ -196,7 +196,9 @@ type Report struct {
 	// for each second that it works on that as hard as it can, and Hold is what keeps it from it on purpose.
 	Applied Position `json:"applied,omitzero"`
 	Effort  uint64   `json:"-"`
-	Hold    *Hold    `json:"hold,omitempty"`
+	// Fell counts the servers that ended in the middle of what they applied.
+	Fell int64 `json:"-"`
+	Hold *Hold `json:"hold,omitempty"`
 	// Upstream that it follows. Receiving is true for as long as anything may still come from an upstream, this or an earlier one.
 	Upstream  string `json:"upstream,omitempty"`
 	Receiving bool   `json:"receiving,omitempty"`

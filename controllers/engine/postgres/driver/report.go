@@ -31,7 +31,7 @@ func (d *Driver) Report(ctx context.Context) (engine.Report, error) {
 	defer done()
 	d.reporting.Lock()
 	defer d.reporting.Unlock()
-	r := engine.Report{LagBytes: -1, AuthFailures: d.history.AuthFailures()}
+	r := engine.Report{LagBytes: -1, AuthFailures: d.history.AuthFailures(), Fell: d.history.Fell()}
 	d.state.Lock()
 	phase := d.phase
 	r.AccountsApplied, r.SyncWanted = d.applied, d.syncWanted
