@@ -254,6 +254,40 @@ func TestRole(t *testing.T) {
 	}
 }
 
+// TestRequiredWaitsForSomebody: a leader that has become the only voter, because the others' data must be copied anew, takes no write
+// that nobody else holds.
+func TestRequiredWaitsForSomebody(t *testing.T) {
+	for sentence, row := range map[string]struct {
+		voters  []string
+		members int
+		mode    string
+		memory  bool
+		want    int
+		shared  bool
+	}{
+		"others hold its commits":                             {[]string{"orders-1", "orders-2", "orders-3"}, 3, "required", false, 1, true},
+		"others did, and are copied anew":                     {[]string{"orders-1"}, 3, "required", true, 1, true},
+		"nobody ever did: the first copies are being made":    {[]string{"orders-1"}, 3, "required", false, 0, false},
+		"nobody need hold them any more":                      {[]string{"orders-1"}, 1, "required", true, 0, false},
+		"others did, and writes shall wait for nobody":        {[]string{"orders-1"}, 3, "none", true, 0, true},
+		"others did, and writes wait while somebody is there": {[]string{"orders-1"}, 3, "preferred", true, 0, true},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			s := leads()
+			s.Decision.Record.Voters, s.Aim.Members, s.Aim.Synchronous, s.Memory.Shared = row.voters, s.Aim.Members[:row.members], row.mode, row.memory
+			s.Decision.Sync, s.Decision.SyncNeed = row.voters[1:], len(row.voters)/2
+			if got := shared(s); got != row.shared {
+				t.Errorf("shared is %v", got)
+			}
+			s.Memory.Shared = shared(s)
+			r := wanted(s)
+			if r.SyncCount != row.want || row.want > len(r.SyncPeers) {
+				t.Errorf("it waits for %d of %q, want %d", r.SyncCount, r.SyncPeers, row.want)
+			}
+		})
+	}
+}
+
 func TestPreferredDegrades(t *testing.T) {
 	rows := map[string]struct {
 		mode      string

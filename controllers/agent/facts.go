@@ -142,20 +142,20 @@ func (s *sampler) now(ctx context.Context) {
 	if r.Position.Timeline != 0 {
 		s.hasData.Store(true)
 	}
-	s.last = sample{At: time.Now(), Word: after, Report: r, Err: err, Stand: s.moves.look(s.clock.Now(), s.footing(after, r))}
+	s.last = sample{At: time.Now(), Word: after, Report: r, Err: err, Stand: s.moves.look(s.clock.Now(), s.footing(before, after, r))}
 	s.keeper.observe(observed{Unfit: err == nil && s.engine.unfit(r), Connected: connected(r, err), Secrets: s.certs.hash(), Stand: s.last.Stand})
 	s.tell(s.factsOf(before, after, r, err))
 	s.report(s.last)
 }
 
 // footing of a replica, by the newest report.
-func (s *sampler) footing(w word, r engine.Report) footing {
+func (s *sampler) footing(before, w word, r engine.Report) footing {
 	f := footing{Replica: w.Decision.Role == lease.RoleReplica && r.Role != engine.Primary, Turn: w.Turn}
 	if w.Decision.Upstream != "" && s.leader != nil {
 		f.Leader = s.leader()
 	}
 	f.Fell = r.Fell
-	if w.Server.Life == up {
+	if w.Server.Life == up && before.PID == w.PID {
 		f.PID, f.Applied, f.Streams, f.Effort, f.Hold = w.PID, r.Applied, r.LagBytes >= 0, r.Effort, r.Hold
 	}
 	return f

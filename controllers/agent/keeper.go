@@ -43,6 +43,7 @@ type keeper struct {
 	barrier  uint64
 	word     word
 	observed observed
+	lastPID  int // of the newest server
 	frozen   int // PID of a server that answers nobody; zero for none
 
 	// Of the loop's goroutine alone.
@@ -112,6 +113,10 @@ func (k *keeper) run(ctx context.Context) {
 	}()
 	for ctx.Err() == nil {
 		s := k.look()
+		if is := shared(s); is != s.Memory.Shared {
+			k.remember(func(m *memory) { m.Shared = is })
+			continue
+		}
 		next := decide(s)
 		k.tell(s, next)
 		if k.busy != nil && !sameWork(k.busy.step, next) {
@@ -148,7 +153,7 @@ func (k *keeper) look() seen {
 	k.server.Barrier = k.barrier
 	k.server.Frozen = k.proc != nil && k.frozen == k.proc.PID()
 	k.server.Full = k.server.Full && k.lacks(enoughRoom)
-	if k.proc != nil && k.observed.Stand.PID == k.proc.PID() {
+	if k.observed.Stand.PID == k.lastPID { // which may have ended meanwhile
 		k.server.Due = k.observed.Stand.Do
 	}
 	cramped := false

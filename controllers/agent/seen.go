@@ -2,6 +2,7 @@ package agent
 
 import (
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/lease"
@@ -112,7 +113,22 @@ func wanted(s seen) engine.Role {
 	if r.Kind == engine.Primary && s.Aim.Synchronous == synchronousPreferred && s.Connected >= 0 {
 		r.SyncCount = min(r.SyncCount, s.Connected)
 	}
+	if alone := r.Kind == engine.Primary && r.SyncCount == 0 && len(r.Peers) > 0; alone && s.Aim.Synchronous == synchronousRequired && s.Memory.Shared {
+		r.SyncPeers, r.SyncCount = slices.Clone(r.Peers), 1
+	}
 	return r
+}
+
+// shared says whether commits are held by others, or were: a leader whose last other voter is being copied anew still has its writes wait
+// for somebody who holds them. One that never had another does not: it would take no writes until its first copy is whole.
+func shared(s seen) bool {
+	switch {
+	case len(s.Decision.Record.Voters) > 1:
+		return true // noted by whoever may lead later, too: a promotion then waits for no disk
+	case !s.HasAim || s.Decision.Role != lease.RolePrimary:
+		return s.Memory.Shared
+	}
+	return s.Memory.Shared && len(s.Aim.Members) > 1
 }
 
 func expired(s seen) bool { return s.Decision.Deadline != 0 && s.Now >= s.Decision.Deadline }

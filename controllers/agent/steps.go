@@ -140,10 +140,17 @@ func (k *keeper) startServer(next step) {
 	if next.Role.Kind == engine.Primary {
 		k.server.Kind = engine.Primary
 	}
+	k.setLast(p.PID())
 	k.log.Info("server started", "role", next.Role.Kind, "pid", p.PID())
 	if token != "" { // an aim without one is no reason to forget the last
 		k.remember(func(m *memory) { m.RestartDone = token })
 	}
+}
+
+func (k *keeper) setLast(pid int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.lastPID = pid
 }
 
 // remember changes what must not be forgotten.

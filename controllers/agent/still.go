@@ -98,11 +98,17 @@ func (p *progress) look(now lease.Time, f footing) stand {
 		*p = progress{last: now}
 		return p.stand
 	}
-	if f.PID == 0 {
-		p.pid = 0
-		return p.stand // whatever is being done to it takes its time
+	ended := f.Fell > p.ends
+	if ended {
+		p.fell += time.Duration(f.Fell-p.ends) * fellCounts
 	}
-	if f.PID != p.pid {
+	p.ends = f.Fell
+	switch {
+	case f.PID == 0 && !ended:
+		return p.stand // whatever is being done to it takes its time
+	case f.PID == 0:
+		f.Applied, step = p.applied, 0 // it may not live for long enough to be looked at
+	case f.PID != p.pid:
 		p.began(f)
 	}
 	leader := engine.Position{Timeline: f.Leader.End.Rank, Bytes: f.Leader.End.At, Text: f.Leader.End.Text}
@@ -110,13 +116,9 @@ func (p *progress) look(now lease.Time, f footing) stand {
 		return p.stand // nothing to judge it by
 	}
 	if !f.lacks(leader) || p.goal != (engine.Position{}) && !f.lacks(p.goal) {
-		*p = progress{last: now, pid: f.PID, applied: f.Applied, best: f.Applied.Bytes, effort: f.Effort, ends: f.Fell}
+		*p = progress{last: now, pid: p.pid, applied: f.Applied, best: f.Applied.Bytes, effort: f.Effort, ends: f.Fell}
 	}
-	if f.Fell > p.ends {
-		p.fell += time.Duration(f.Fell-p.ends) * fellCounts
-	}
-	p.ends = f.Fell
-	p.stand.PID, p.stand.Streams = f.PID, f.Streams
+	p.stand.PID, p.stand.Streams = p.pid, f.Streams
 	if !f.lacks(leader) {
 		return p.stand
 	}
