@@ -196,6 +196,15 @@ type HandOver struct {
 	// +optional
 	Why string `json:"why,omitempty"`
 
+	// LostBytes is how much log with acknowledged writes the old leader had that the new one does not have: from where the new one began to
+	// the end of the last commit. 0 is nothing. Absent while that is not known: the old leader must come back for it to be found out.
+	// +optional
+	LostBytes *int64 `json:"lostBytes,omitempty"`
+
+	// Loss says the same in words, and while it is not known what is.
+	// +optional
+	Loss string `json:"loss,omitempty"`
+
 	// Steps of the change, in the order of time.
 	// +optional
 	// +listType=map

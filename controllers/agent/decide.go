@@ -18,6 +18,9 @@ func decide(s seen) step {
 	if s.Server.Life == up && s.Server.Frozen {
 		return step{Do: hardStop, Why: "answers nobody"}
 	}
+	if s.Server.Life == up && s.Server.Deaf {
+		return step{Do: hardStop, Why: "does not end receiving"} // an election waits for it
+	}
 	switch s.Decision.Role {
 	case lease.RoleStop:
 		return stopping(s)

@@ -45,8 +45,9 @@ type sample struct {
 	Report engine.Report
 	// Err of a server that did not answer.
 	Err error
-	// Stand is how a replica's progress is.
-	Stand stand
+	// Stand is how a replica's progress is, and Leader how far the log of the leader goes that it follows.
+	Stand  stand
+	Leader lease.LeaderAt
 }
 
 const (
@@ -142,7 +143,8 @@ func (s *sampler) now(ctx context.Context) {
 	if r.Position.Timeline != 0 {
 		s.hasData.Store(true)
 	}
-	s.last = sample{At: time.Now(), Word: after, Report: r, Err: err, Stand: s.moves.look(s.clock.Now(), s.footing(before, after, r))}
+	f := s.footing(before, after, r)
+	s.last = sample{At: time.Now(), Word: after, Report: r, Err: err, Stand: s.moves.look(s.clock.Now(), f), Leader: f.Leader}
 	s.keeper.observe(observed{Unfit: err == nil && s.engine.unfit(r), Connected: connected(r, err), Secrets: s.certs.hash(), Stand: s.last.Stand})
 	s.tell(s.factsOf(before, after, r, err))
 	s.report(s.last)

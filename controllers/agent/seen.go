@@ -56,6 +56,8 @@ type server struct {
 	Due remedy
 	// Frozen is true of an up server that answers nobody and does nothing.
 	Frozen bool
+	// Deaf is true of an up replica of nobody that does not end receiving.
+	Deaf bool
 	// Barrier is the serial of the decision that a hard stop from outside put an end to: no server starts under it.
 	Barrier uint64
 }

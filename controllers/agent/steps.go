@@ -202,6 +202,8 @@ func (k *keeper) finish(r result) {
 	if onServer && k.server.Life != up {
 		return // whatever it did, that server is gone
 	}
+	var receives *engine.StillReceives
+	k.server.Deaf = errors.As(r.err, &receives)
 	var missing *engine.Incomplete
 	if w.step.Do == become && errors.As(r.err, &missing) {
 		k.became(role)

@@ -53,6 +53,9 @@ func changes(before, now v1.DatabaseStatus) []occurrence {
 		}
 		add(corev1.EventTypeNormal, "HandOver", "Lead", note+" ("+h.Cause+")")
 	}
+	for _, h := range foundOut(before, now) {
+		add(corev1.EventTypeWarning, v1.ReasonWritesLost, "Lead", fmt.Sprintf("when %s took over from %s with epoch %d, acknowledged writes were lost: %s", h.To, h.From, h.Epoch, h.Loss))
+	}
 	for _, r := range now.Requests {
 		if old, ok := answered(before.Requests, r.ID, r.Kind); ok && old.State == r.State {
 			continue

@@ -168,14 +168,19 @@ func handOvers(known []v1.HandOver, s Seen) []v1.HandOver {
 			Epoch: h.Epoch, From: h.From, To: name, Cause: h.Cause, Why: h.Why, Steps: steps(h),
 			At: metav1.NewTime(time.UnixMilli(h.Promoted).UTC().Truncate(time.Second)), DurationMillis: took(h),
 		}
+		told.LostBytes, told.Loss = lost(h)
 		switch i := slices.IndexFunc(out, func(o v1.HandOver) bool { return o.Epoch == h.Epoch }); {
 		case i < 0:
 			out = append(out, told)
 		case out[i].To == name:
+			if told.LostBytes == nil && out[i].LostBytes != nil {
+				told.LostBytes, told.Loss = out[i].LostBytes, out[i].Loss // the old leader has told
+			}
 			out[i] = told // clients may have been sent there since
 		}
 	}
 	slices.SortFunc(out, func(a, b v1.HandOver) int { return int(b.Epoch - a.Epoch) })
+	settleLosses(out, s)
 	return out[:min(len(out), maxHandOvers)]
 }
 

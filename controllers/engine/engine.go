@@ -235,6 +235,8 @@ type Report struct {
 	Requests []Answer `json:"requests,omitempty"`
 	// HandOver is the newest change of hands that made this member leader.
 	HandOver *HandOver `json:"handOver,omitempty"`
+	// Left is what this member had as a leader that its successor does not have; nil if it has not looked since it led.
+	Left *Left `json:"left,omitempty"`
 	// Problem says what is wrong, in a line, and Reason in a word; empty if nothing is.
 	Problem string `json:"problem,omitempty"`
 	Reason  string `json:"reason,omitempty"`
@@ -268,6 +270,17 @@ type Answer struct {
 	Message string `json:"message,omitempty"`
 }
 
+// Left is what an old leader took that its successor does not have, found out when it came back.
+type Left struct {
+	// Timeline that it led on.
+	Timeline uint64 `json:"timeline,omitempty"`
+	// Known is false if it could not be found out: the data is gone or damaged.
+	Known bool `json:"known"`
+	// Bytes of its log from where its successor began to the end of the last commit in it, and the Commits among them.
+	Bytes   int64 `json:"bytes"`
+	Commits int64 `json:"commits"`
+}
+
 // HandOver is a change of hands, its cause and its times in Unix milliseconds; zero where a step did not occur.
 type HandOver struct {
 	Epoch int64  `json:"epoch"`
@@ -280,4 +293,10 @@ type HandOver struct {
 	Elected  int64  `json:"elected"`
 	Promoted int64  `json:"promoted"`
 	Routed   int64  `json:"routed"`
+	// Synchronous mode that the new leader knew.
+	Synchronous string `json:"synchronous,omitempty"`
+	// Ahead is by how many bytes the old leader's log was longer than the new one's when it was last heard, Quiet milliseconds before the
+	// election; negative if it was not heard.
+	Ahead int64 `json:"ahead"`
+	Quiet int64 `json:"quiet,omitempty"`
 }

@@ -73,6 +73,7 @@ type Driver struct {
 	configFault string
 	syncWanted  int
 	streamed    bool
+	left        *engine.Left
 	handing     bool // a hand-over has begun
 	turning     bool // hands are changing: others wait for a report, and for nothing in it that may wait
 

@@ -63,7 +63,7 @@ func NewWatch() *Watch { return &Watch{} }
 // AuthFailures counts refused logins (SQLSTATE 28P01 and 28000).
 func (w *Watch) AuthFailures() int64 { w.mu.Lock(); defer w.mu.Unlock(); return w.auth }
 
-// Fell counts the ends of recovery in the middle of a record, for which neither a want of room or memory nor a setting is to blame.
+// Fell counts the ends of recovery by an error for which neither a want of room or memory nor a setting is to blame.
 func (w *Watch) Fell() int64 { w.mu.Lock(); defer w.mu.Unlock(); return w.fell }
 
 // Cut counts lines and records that were too long.
@@ -173,8 +173,7 @@ func (w *Watch) count(r Record) {
 	if r.Backend != "walreceiver" && r.Backend != "startup" {
 		return // what a client says proves nothing, and it may have any name
 	}
-	if (r.Level == "FATAL" || r.Level == "PANIC") && r.Backend == "startup" && strings.Contains(r.Details["CONTEXT"], "WAL redo at ") &&
-		!strings.HasPrefix(r.SQLState, outOfResources) && !strings.Contains(r.Message, "insufficient parameter settings") {
+	if (r.Level == "FATAL" || r.Level == "PANIC") && r.Backend == "startup" && !strings.HasPrefix(r.SQLState, outOfResources) && r.SQLState != invalidValue {
 		w.fell++
 	}
 	switch {
@@ -188,8 +187,11 @@ func (w *Watch) count(r Record) {
 	}
 }
 
-// outOfResources is the class of SQLSTATE of those errors.
-const outOfResources = "53"
+// outOfResources is the class of SQLSTATE of those errors, and invalidValue that of a setting that is too low.
+const (
+	outOfResources = "53"
+	invalidValue   = "22023"
+)
 
 // tell what was found out otherwise than by the log.
 func (w *Watch) tell(reason string) { w.mu.Lock(); w.blame(reason); w.mu.Unlock() }

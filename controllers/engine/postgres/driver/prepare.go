@@ -146,6 +146,7 @@ func (d *Driver) plan(ctx context.Context, r engine.Role) (Step, source, error) 
 		return StepNone, source{}, &Problem{Reason: "NoData", Message: "this instance has no data and may not begin a new database; it can only copy a primary's"}
 	}
 	if !d.hasData() {
+		d.tellLeft(engine.Left{}, false)
 		return StepCopy, source{}, nil
 	}
 	if exists(d.rewind()) {
@@ -170,12 +171,16 @@ func (d *Driver) planReplica(ctx context.Context, r engine.Role) (Step, source, 
 	here, err := d.localPlace(ctx)
 	if errors.Is(err, errNoLog) {
 		d.log.Warn("the data is damaged; it is copied anew", "error", err.Error())
+		d.tellLeft(engine.Left{}, false)
 		return d.planDamaged(ctx, r, from)
 	}
 	if err != nil {
 		return StepNone, source{}, err
 	}
 	kin := relate(here, from)
+	if !from.standby && !exists(filepath.Join(d.data(), standbySignal)) {
+		d.leaves(ctx, here, from, kin)
+	}
 	if kin != follows && from.standby {
 		return StepNone, source{}, fmt.Errorf("compare with %s: it is being promoted, and where its timeline begins is not known yet", r.Upstream)
 	}

@@ -119,19 +119,19 @@ func TestTitlesOfStartupProcessesAreRead(t *testing.T) {
 	}
 }
 
-func TestEndsInTheMiddleOfARecordAreCounted(t *testing.T) {
+func TestEndsOfRecoveryAreCounted(t *testing.T) {
 	const context = at + "00000\tstartup\t\t\t\tCONTEXT:  WAL redo at 0/40093E0 for Heap/INSERT: off 1 flags 0x00\n"
 	for sentence, row := range map[string]struct {
 		text string
 		want int64
 	}{
-		"a file that cannot be read":     {at + "42501\tstartup\t\t\t\tFATAL:  could not open file \"base/16395/16396\": Permission denied\n" + context, 1},
-		"pages that are not there":       {at + "XX000\tstartup\t\t\t\tPANIC:  WAL contains references to invalid pages\n" + context, 1},
-		"a volume without room":          {at + "53100\tstartup\t\t\t\tFATAL:  could not extend file \"base/16395/16396\": No space left on device\n" + context, 0},
-		"a setting that is too low":      {at + "22023\tstartup\t\t\t\tFATAL:  recovery aborted because of insufficient parameter settings\n" + context, 0},
-		"an error outside of any record": {at + "F0000\tstartup\t\t\t\tFATAL:  could not find redo location\n", 0},
-		"a warning within one":           {at + "01000\tstartup\t\t\t\tWARNING:  page is uninitialized\n" + context, 0},
-		"a client that says the same":    {at + "XX000\tclient backend\th\tu\td\tPANIC:  x\n" + at + "XX000\tclient backend\th\tu\td\tCONTEXT:  WAL redo at 0/1\n", 0},
+		"a file that cannot be read":  {at + "42501\tstartup\t\t\t\tFATAL:  could not open file \"base/16395/16396\": Permission denied\n" + context, 1},
+		"pages that are not there":    {at + "XX000\tstartup\t\t\t\tPANIC:  WAL contains references to invalid pages\n" + context, 1},
+		"a volume without room":       {at + "53100\tstartup\t\t\t\tFATAL:  could not extend file \"base/16395/16396\": No space left on device\n" + context, 0},
+		"a setting that is too low":   {at + "22023\tstartup\t\t\t\tFATAL:  recovery aborted because of insufficient parameter settings\n" + context, 0},
+		"no log to begin with":        {at + "F0000\tstartup\t\t\t\tFATAL:  could not find redo location\n", 1},
+		"a warning within one":        {at + "01000\tstartup\t\t\t\tWARNING:  page is uninitialized\n" + context, 0},
+		"a client that says the same": {at + "XX000\tclient backend\th\tu\td\tPANIC:  x\n" + at + "XX000\tclient backend\th\tu\td\tCONTEXT:  WAL redo at 0/1\n", 0},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			w, _ := pump(t, row.text)

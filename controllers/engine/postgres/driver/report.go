@@ -36,6 +36,7 @@ func (d *Driver) Report(ctx context.Context) (engine.Report, error) {
 	phase := d.phase
 	r.AccountsApplied, r.SyncWanted = d.applied, d.syncWanted
 	fault := d.configFault
+	r.Left = d.left
 	d.state.Unlock()
 	if phase != "" {
 		r.State, r.Role = phase, engine.Replica
