@@ -246,7 +246,7 @@ func (d *Driver) lead(ctx context.Context, c *pgx.Conn, r engine.Role, replica b
 		}
 		d.promoted = time.Now()
 		d.state.Lock()
-		d.left = nil // of its leadership before
+		d.left, d.led = nil, false // of its leadership before
 		d.state.Unlock()
 		d.afterPromotion(r)
 	} else if time.Since(d.promoted) > settleTime {

@@ -178,9 +178,10 @@ func (d *Driver) planReplica(ctx context.Context, r engine.Role) (Step, source, 
 		return StepNone, source{}, err
 	}
 	kin := relate(here, from)
-	if !from.standby && !exists(filepath.Join(d.data(), standbySignal)) {
-		d.leaves(ctx, here, from, kin)
+	if !exists(filepath.Join(d.data(), standbySignal)) {
+		d.led = true
 	}
+	d.leaves(ctx, here, from, kin)
 	if kin != follows && from.standby {
 		return StepNone, source{}, fmt.Errorf("compare with %s: it is being promoted, and where its timeline begins is not known yet", r.Upstream)
 	}
@@ -323,6 +324,9 @@ func (d *Driver) mark(ctx context.Context, r engine.Role) error {
 	}
 	if !standby {
 		return nil
+	}
+	if r.Kind == engine.Replica && !exists(filepath.Join(d.data(), standbySignal)) {
+		d.led = true
 	}
 	_, err := d.update(filepath.Join(d.data(), standbySignal), nil)
 	if err != nil {

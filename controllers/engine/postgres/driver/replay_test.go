@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 	"testing"
@@ -140,4 +141,25 @@ func TestEndsOfRecoveryAreCounted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAReceiverThatHangsIsTold: an election waits until this member receives no more.
+func TestAReceiverThatHangsIsTold(t *testing.T) {
+	c := newCluster(t)
+	p := c.primary(false)
+	m := c.replica(p, false)
+	m.follows(p)
+	receiver := asSuper[int64](m, "postgres", "SELECT pid::int8 FROM pg_stat_activity WHERE backend_type = 'walreceiver'")
+	must(t, syscall.Kill(int(receiver), syscall.SIGSTOP))
+	var receives *engine.StillReceives
+	if err := m.d.Become(c.ctx(), c.role(m, engine.Replica, 1, nil)); !errors.As(err, &receives) {
+		t.Errorf("got %v", err)
+	}
+	begin := time.Now()
+	if r := m.report(); !r.Receiving {
+		t.Errorf("it says that it receives nothing: %+v", r)
+	}
+	t.Logf("reported after %s", time.Since(begin))
+	must(t, syscall.Kill(int(receiver), syscall.SIGCONT))
+	m.become(c.role(m, engine.Replica, 1, nil))
 }
