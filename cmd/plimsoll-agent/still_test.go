@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -21,6 +22,8 @@ func TestStandsStill(t *testing.T) {
 		m.start()
 	}
 	d.until("all three are whole", 60*time.Second, d.whole)
+	t.Run("nobody writes", func(t *testing.T) { d.t = t; d.rests(t) })
+	d.t = t
 	w := d.writing()
 	d.until("writes flow", 10*time.Second, w.now)
 
@@ -51,6 +54,26 @@ func TestStandsStill(t *testing.T) {
 	d.until("writes flow", 10*time.Second, w.now)
 	d.keeps(t, w.stop())
 }
+
+// rests reads a little, which writes log without commits, and otherwise leaves the Database alone: nobody may be blamed for that.
+func (d *database) rests(t *testing.T) {
+	lead, _ := d.roles(t)
+	c := must(d.connect(t.Context(), lead.pod.Address))(t)
+	defer func() { _ = c.Close(context.Background()) }()
+	if _, err := c.Exec(t.Context(), "SELECT pg_logical_emit_message(false, 'rest', repeat('x', 300000))"); err != nil {
+		t.Fatal(err)
+	}
+	for begin := time.Now(); time.Since(begin) < behindAndMore; time.Sleep(200 * time.Millisecond) {
+		for _, m := range d.members {
+			if r := must(m.report())(t); !r.Ready || r.Reason != "" {
+				t.Fatalf("after %s %s is ready: %v, %s %s", time.Since(begin), m.name, r.Ready, r.Reason, r.Problem)
+			}
+		}
+	}
+}
+
+// behindAndMore is longer than any patience with a replica of which nobody knows why it stands still, but for the last bytes.
+const behindAndMore = 50 * time.Second
 
 // damaged makes a file of a replica unreadable: its server ends whenever it comes to it. Starting it again does not help, copying does.
 func (d *database) damaged(t *testing.T) {
