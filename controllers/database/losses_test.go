@@ -21,29 +21,34 @@ func TestWhatAChangeOfHandsLost(t *testing.T) {
 		"the first leader took over from nobody": {engine.HandOver{Cause: "bootstrap"}, nil, nil, ""},
 		"a switchover hands over all":            {engine.HandOver{Cause: "switchover", From: "orders-1", Synchronous: "none"}, nil, none, "nothing: the old leader handed over all that it had"},
 		"required loses nothing": {
-			engine.HandOver{Cause: "failover", From: "orders-1", Synchronous: "required", Ahead: 4711, Quiet: 900}, nil, none,
+			engine.HandOver{Cause: "failover", From: "orders-1", Synchronous: "required", Ahead: 4711, Quiet: 900},
+			nil, none,
 			"nothing: a majority holds each write before it is acknowledged (synchronous: required)",
 		},
 		"what the old leader had is not known until it is back": {
-			engine.HandOver{Cause: "failover", From: "orders-1", Synchronous: "none", Ahead: 4711, Quiet: 940}, nil, nil,
+			engine.HandOver{Cause: "failover", From: "orders-1", Synchronous: "none", Ahead: 4711, Quiet: 940},
+			nil, nil,
 			"not known until orders-1 is back: 900ms before the election its log was 4711 bytes longer than the new leader's, and what it wrote after that nobody has seen",
 		},
 		"and nothing is known of one that was never heard": {
 			engine.HandOver{Cause: "failover", From: "orders-1", Synchronous: "preferred", Ahead: -1}, nil, nil, "not known until orders-1 is back",
 		},
 		"it is back, and had commits": {
-			engine.HandOver{Cause: "failover", From: "orders-1", Synchronous: "none", Ahead: -1}, &engine.Left{Known: true, Timeline: 1, Bytes: 14480, Commits: 82}, some,
+			engine.HandOver{Cause: "failover", From: "orders-1", Synchronous: "none", Ahead: -1},
+			&engine.Left{Known: true, Timeline: 1, Bytes: 14480, Commits: 82}, some,
 			"82 commits in 14480 bytes of log that only orders-1 had",
 		},
 		"it is back, and had none": {
-			engine.HandOver{Cause: "failover", From: "orders-1", Synchronous: "none", Ahead: 4711, Quiet: 940}, &engine.Left{Known: true, Timeline: 1}, none,
+			engine.HandOver{Cause: "failover", From: "orders-1", Synchronous: "none", Ahead: 4711, Quiet: 940},
+			&engine.Left{Known: true, Timeline: 1}, none,
 			"nothing: orders-1 came back without a commit that the new leader lacks",
 		},
 		"it is back without its data": {
 			engine.HandOver{Cause: "failover", From: "orders-1", Synchronous: "none"}, &engine.Left{}, nil, "not known: what orders-1 had cannot be found out any more",
 		},
 		"required is believed before the word of an old leader, whose last commits nobody was told of": {
-			engine.HandOver{Cause: "failover", From: "orders-1", Synchronous: "required"}, &engine.Left{Known: true, Timeline: 1, Bytes: 200, Commits: 1}, none,
+			engine.HandOver{Cause: "failover", From: "orders-1", Synchronous: "required"},
+			&engine.Left{Known: true, Timeline: 1, Bytes: 200, Commits: 1}, none,
 			"nothing: a majority holds each write before it is acknowledged (synchronous: required)",
 		},
 	} {
