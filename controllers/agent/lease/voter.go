@@ -82,7 +82,7 @@ func (m *Machine) answer(in Received, why string) {
 		Database: m.cfg.Database, From: m.cfg.Self, Seq: in.Request.Seq,
 		OK: why == "", Why: why,
 		Promise: m.voter.promise.Epoch, To: m.voter.promise.Candidate, Position: m.facts.Position,
-		Able: m.able(), HasData: m.facts.HasData, Leave: m.facts.Discard, CanWait: m.facts.Discard && m.facts.CanWait,
+		Able: m.able(), HasData: m.facts.HasData, Leave: m.facts.Discard, CanWait: m.facts.Discard && m.facts.CanWait, Address: m.cfg.Address,
 		Role: m.decided.Role, Leader: m.decided.Leader, Epoch: m.decided.Epoch,
 	}})
 }
