@@ -57,6 +57,16 @@ const (
 	ReasonServerFailed = "ServerFailed"
 	// ReasonVolumeFull : a volume is full; raise the size that the message names. Nobody else takes over for it.
 	ReasonVolumeFull = "VolumeFull"
+	// ReasonStandsStill : a replica applies nothing although its leader's log goes on; it is started again, and copied anew if that does not
+	// help. Nothing to do; the instance's message says where it stands, and what it waits for.
+	ReasonStandsStill = "StandsStill"
+	// ReasonWritesLost : a change of the leader lost acknowledged writes, as it may where the Database was asked not to wait for replicas; see
+	// status.handOvers.
+	ReasonWritesLost = "WritesLost"
+	// ReasonCopiedAnew : a replica that stood still is being copied anew; wait.
+	ReasonCopiedAnew = "CopiedAnew"
+	// ReasonReplayHeld : a query on a replica, or pg_wal_replay_pause(), keeps it from applying what it received; do as the instance's message says.
+	ReasonReplayHeld = "ReplayHeld"
 	// ReasonVolumeHangs : a volume takes no writes; look at its storage. Another instance leads meanwhile, where one can.
 	ReasonVolumeHangs = "VolumeHangs"
 	// ReasonMajority : enough members hold each acknowledged write.

@@ -85,6 +85,11 @@ type InstanceStatus struct {
 	// +optional
 	RestartPending bool `json:"restartPending,omitempty"`
 
+	// Reason is what is wrong in a word: StandsStill is a replica that applies nothing although its leader's log goes on, ReplayHeld one
+	// that a query on it keeps from that.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
 	// Message says what is wrong and what to do next.
 	// +optional
 	Message string `json:"message,omitempty"`
@@ -208,6 +213,15 @@ type HandOver struct {
 	// Why the old leader ended, in the words of whoever noticed; empty for the first.
 	// +optional
 	Why string `json:"why,omitempty"`
+
+	// LostBytes is how much log with acknowledged writes the old leader had that the new one does not have: from where the new one began to
+	// the end of the last commit. 0 is nothing. Absent while that is not known: the old leader must come back for it to be found out.
+	// +optional
+	LostBytes *int64 `json:"lostBytes,omitempty"`
+
+	// Loss says the same in words, and while it is not known what is.
+	// +optional
+	Loss string `json:"loss,omitempty"`
 
 	// Steps of the change, in the order of time.
 	// +optional

@@ -282,6 +282,11 @@ func (in *GrowthSpec) DeepCopy() *GrowthSpec {
 func (in *HandOver) DeepCopyInto(out *HandOver) {
 	*out = *in
 	in.At.DeepCopyInto(&out.At)
+	if in.LostBytes != nil {
+		in, out := &in.LostBytes, &out.LostBytes
+		*out = new(int64)
+		**out = **in
+	}
 	if in.Steps != nil {
 		in, out := &in.Steps, &out.Steps
 		*out = make([]HandOverStep, len(*in))

@@ -15,20 +15,9 @@ const envAlone = "PLIMSOLL_TEST_ALONE"
 // TestSilence loses the leader's node: its pod is gone, and nothing that is sent there is answered or refused. It runs in a network of its
 // own, where packets can be dropped.
 func TestSilence(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("pods in namespaces of their own need root")
-	}
-	if os.Getenv(envAlone) == "" {
-		cmd := exec.CommandContext(t.Context(), "unshare", "--net", must(os.Executable())(t), "-test.run=^TestSilence$", "-test.v", "-test.timeout=3m")
-		cmd.Env = append(os.Environ(), envAlone+"=1")
-		out, err := cmd.CombinedOutput()
-		t.Logf("%s", out)
-		if err != nil {
-			t.Fatal(err)
-		}
+	if !alone(t, "^TestSilence$") {
 		return
 	}
-	tool(t, "", "ip", "link", "set", "lo", "up")
 	d := newDatabase(t, 3)
 	for _, m := range d.members {
 		m.start()
@@ -52,6 +41,26 @@ func TestSilence(t *testing.T) {
 	d.keeps(t, w.stop())
 	const lingers = 16 * time.Second // pgx gives up a session that was closed into the silence after fifteen
 	time.Sleep(time.Until(silent.Add(lingers)))
+}
+
+// alone says whether this process has a network of its own. If not, the test is run in another one that has.
+func alone(t *testing.T, test string) bool {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("pods in namespaces of their own need root")
+	}
+	if os.Getenv(envAlone) != "" {
+		tool(t, "", "ip", "link", "set", "lo", "up")
+		return true
+	}
+	cmd := exec.CommandContext(t.Context(), "unshare", "--net", must(os.Executable())(t), "-test.run="+test, "-test.v", "-test.timeout=4m")
+	cmd.Env = append(os.Environ(), envAlone+"=1")
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return false
 }
 
 func tool(t *testing.T, input, name string, args ...string) {

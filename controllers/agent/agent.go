@@ -80,7 +80,7 @@ func New(p Parts) (*Agent, error) {
 	a.peers = &peers{client: a.client, names: p.Names, address: map[string]string{}}
 	a.keeper = &keeper{
 		cfg: cfg, engine: p.Engine, table: p.Table, clock: p.Clock, log: p.Log, wake: make(chan struct{}, 1),
-		tail: a.logs.tail, memory: remembered, active: -1, server: server{Life: down}, secrets: a.certs.hash(),
+		tail: a.logs.tail, memory: remembered, observed: observed{Connected: -1, Secrets: a.certs.hash()}, server: server{Life: down},
 	}
 	a.keeper.forward = a.forward
 	a.reporter = newReporter(cfg, p.Clock, a.certs, a.keeper.restartDone)
@@ -89,7 +89,7 @@ func New(p Parts) (*Agent, error) {
 	}
 	a.sampler = &sampler{
 		engine: p.Engine, keeper: a.keeper, clock: p.Clock, log: p.Log, certs: a.certs,
-		facts: a.runner.Report, report: a.reporter.look, wake: make(chan struct{}, 1),
+		facts: a.runner.Report, report: a.reporter.look, leader: func() lease.LeaderAt { return a.runner.Status().Leader }, wake: make(chan struct{}, 1),
 	}
 	a.keeper.changed = a.sampler.changed
 	a.vitals = a.signs(p.Engine)

@@ -18,6 +18,9 @@ func decide(s seen) step {
 	if s.Server.Life == up && s.Server.Frozen {
 		return step{Do: hardStop, Why: "answers nobody"}
 	}
+	if s.Server.Life == up && s.Server.Deaf {
+		return step{Do: hardStop, Why: "does not end receiving"} // an election waits for it
+	}
 	switch s.Decision.Role {
 	case lease.RoleStop:
 		return stopping(s)
@@ -71,6 +74,8 @@ func restarting(s seen) step {
 
 func following(s seen) step {
 	r := wanted(s)
+	anew := s.Server.Due == copyAnew && r.Upstream != "" && withheld(s) == ""
+	r.Anew = anew && s.Server.Life != up // an up server is told its role as ever
 	switch {
 	case !s.HasAim:
 		return step{Do: rest, Why: "waits for the manager's first aim"}
@@ -80,6 +85,8 @@ func following(s seen) step {
 		return restarting(s)
 	case s.Server.Life == up && s.Unfit && r.Upstream != "":
 		return gently(s, s.Now.Add(s.StopFast), "cannot follow with the data that it has")
+	case s.Server.Life == up && (s.Server.Due == startAgain && r.Upstream != "" || anew):
+		return gently(s, s.Now.Add(s.StopFast), "stands still")
 	case s.Server.Life == up:
 		return converging(s, r)
 	case lacksUpstream(s.Decision, s.Aim):

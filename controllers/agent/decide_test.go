@@ -63,6 +63,7 @@ func TestDecide(t *testing.T) {
 		Upstream string
 		Until    lease.Time
 		Obeyed   bool
+		Anew     bool
 	}
 	after := func(d time.Duration) lease.Time { return testNow.Add(d) }
 	rows := map[string]struct {
@@ -88,6 +89,30 @@ func TestDecide(t *testing.T) {
 		"a replica that failed to converge waits a moment": {with(follows(), func(s *seen) { s.Server.Became = nil; s.Server.RetryAt = after(time.Second) }), want{Do: rest, Until: after(time.Second)}},
 		"a replica that cannot follow is stopped": {
 			with(follows(), func(s *seen) { s.Unfit = true }), want{Do: fastStop, Until: after(testFast), Obeyed: true},
+		},
+		"a replica that stands still is started again": {
+			with(follows(), func(s *seen) { s.Server.Due = startAgain }), want{Do: fastStop, Until: after(testFast), Obeyed: true},
+		},
+		"a replica of nobody has nothing to stand behind": {
+			with(follows(), func(s *seen) { s.Decision.Upstream = ""; s.Server.Due = startAgain }), want{Do: become, Kind: engine.Replica},
+		},
+		"a replica that a restart did not help is stopped for a copy": {
+			with(follows(), standsStill3), want{Do: fastStop, Until: after(testFast), Obeyed: true},
+		},
+		"unless another is being copied": {
+			with(follows(), func(s *seen) { standsStill3(s); s.Decision.Record.Voters = []string{"orders-1", "orders-2"} }), want{Do: rest, Until: after(lookAgain), Obeyed: true},
+		},
+		"what a copy would discard is looked into": {
+			with(follows(), func(s *seen) { standsStill3(s); isDown(s); s.Server.Due = copyAnew }), want{Do: plan, Kind: engine.Replica, Upstream: "two", Anew: true},
+		},
+		"a copy that must wait is given up for a start": {
+			with(follows(), func(s *seen) {
+				standsStill3(s)
+				r := wanted(*s)
+				r.Anew = true
+				s.Server = server{Life: down, Due: copyAnew, Planned: &r, Discards: true}
+				s.Decision.Record.Voters = []string{"orders-1", "orders-2"}
+			}), want{Do: plan, Kind: engine.Replica, Upstream: "two"},
 		},
 		"a primary that does not lead any more is killed": {
 			with(follows(), func(s *seen) { s.Server.Kind = engine.Primary }), want{Do: hardStop},
@@ -115,13 +140,16 @@ func TestDecide(t *testing.T) {
 		"a leader without room waits for some":       {with(leads(), func(s *seen) { isDown(s); s.Server.Full = true }), want{Do: rest, Until: after(time.Second)}},
 		"a leader that answers nobody is killed":     {with(leads(), func(s *seen) { s.Server.Frozen = true }), want{Do: hardStop, Obeyed: true}},
 		"a replica that answers nobody is killed":    {with(follows(), func(s *seen) { s.Server.Frozen = true }), want{Do: hardStop, Obeyed: true}},
-		"a replica without room waits for some":      {with(follows(), func(s *seen) { prepared(s); s.Server.Full = true }), want{Do: rest, Until: after(time.Second)}},
-		"a leader does not start under its barrier":  {with(leads(), func(s *seen) { isDown(s); s.Server.Barrier = 5 }), want{Do: rest}},
-		"a hand-over begins with a checkpoint":       {with(leads(), func(s *seen) { s.Decision.Phase = lease.PhasePreparing }), want{Do: checkpoint, Kind: engine.Primary}},
-		"a prepared hand-over waits":                 {with(leads(), func(s *seen) { s.Decision.Phase = lease.PhasePreparing; s.Server.Checkpointed = true }), want{Do: rest, Obeyed: true}},
-		"a hand-over quiesces":                       {with(leads(), func(s *seen) { s.Decision.Phase = lease.PhaseQuiescing }), want{Do: quiesce, Kind: engine.Primary}},
-		"a quiesced leader waits":                    {with(leads(), func(s *seen) { s.Decision.Phase = lease.PhaseQuiescing; s.Server.Quiesced = true }), want{Do: rest, Obeyed: true}},
-		"a hand-over that was called off is undone":  {with(leads(), func(s *seen) { s.Server.Quiesced = true }), want{Do: become, Kind: engine.Primary}},
+		"a replica that does not end receiving is killed": {
+			with(follows(), func(s *seen) { s.Server.Deaf = true; s.Decision.Upstream = ""; s.Server.Became = nil }), want{Do: hardStop},
+		},
+		"a replica without room waits for some":     {with(follows(), func(s *seen) { prepared(s); s.Server.Full = true }), want{Do: rest, Until: after(time.Second)}},
+		"a leader does not start under its barrier": {with(leads(), func(s *seen) { isDown(s); s.Server.Barrier = 5 }), want{Do: rest}},
+		"a hand-over begins with a checkpoint":      {with(leads(), func(s *seen) { s.Decision.Phase = lease.PhasePreparing }), want{Do: checkpoint, Kind: engine.Primary}},
+		"a prepared hand-over waits":                {with(leads(), func(s *seen) { s.Decision.Phase = lease.PhasePreparing; s.Server.Checkpointed = true }), want{Do: rest, Obeyed: true}},
+		"a hand-over quiesces":                      {with(leads(), func(s *seen) { s.Decision.Phase = lease.PhaseQuiescing }), want{Do: quiesce, Kind: engine.Primary}},
+		"a quiesced leader waits":                   {with(leads(), func(s *seen) { s.Decision.Phase = lease.PhaseQuiescing; s.Server.Quiesced = true }), want{Do: rest, Obeyed: true}},
+		"a hand-over that was called off is undone": {with(leads(), func(s *seen) { s.Server.Quiesced = true }), want{Do: become, Kind: engine.Primary}},
 
 		"nobody is promoted after the deadline":            {with(leads(), func(s *seen) { s.Server.Kind = engine.Replica; s.Server.Became = nil; s.Decision.Deadline = testNow }), want{Do: rest}},
 		"no primary starts after the deadline":             {with(leads(), func(s *seen) { prepared(s); s.Decision.Deadline = testNow }), want{Do: rest}},
@@ -149,12 +177,17 @@ func TestDecide(t *testing.T) {
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			next := decide(row.seen)
-			got := want{Do: next.Do, Kind: next.Role.Kind, Upstream: next.Role.Upstream, Until: next.Until, Obeyed: obeyed(row.seen)}
+			got := want{Do: next.Do, Kind: next.Role.Kind, Upstream: next.Role.Upstream, Until: next.Until, Obeyed: obeyed(row.seen), Anew: next.Role.Anew}
 			if diff := cmp.Diff(row.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s\nwhy: %s", diff, next.Why)
 			}
 		})
 	}
+}
+
+func standsStill3(s *seen) {
+	s.Server.Due = copyAnew
+	s.Decision.Record = lease.Record{Version: 9, Voters: []string{"orders-1", "orders-2", "orders-3"}}
 }
 
 func planned(discards bool) func(*seen) {
@@ -219,6 +252,40 @@ func TestRole(t *testing.T) {
 			row.want.Member, row.want.Peers = "orders-1", []string{"orders-2", "orders-3"}
 			if diff := cmp.Diff(row.want, roleOf(row.decision, a, row.before)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestRequiredWaitsForSomebody: a leader that has become the only voter, because the others' data must be copied anew, takes no write
+// that nobody else holds.
+func TestRequiredWaitsForSomebody(t *testing.T) {
+	for sentence, row := range map[string]struct {
+		voters  []string
+		members int
+		mode    string
+		memory  bool
+		want    int
+		shared  bool
+	}{
+		"others hold its commits":                             {[]string{"orders-1", "orders-2", "orders-3"}, 3, "required", false, 1, true},
+		"others did, and are copied anew":                     {[]string{"orders-1"}, 3, "required", true, 1, true},
+		"nobody ever did: the first copies are being made":    {[]string{"orders-1"}, 3, "required", false, 0, false},
+		"nobody need hold them any more":                      {[]string{"orders-1"}, 1, "required", true, 0, false},
+		"others did, and writes shall wait for nobody":        {[]string{"orders-1"}, 3, "none", true, 0, true},
+		"others did, and writes wait while somebody is there": {[]string{"orders-1"}, 3, "preferred", true, 0, true},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			s := leads()
+			s.Decision.Record.Voters, s.Aim.Members, s.Aim.Synchronous, s.Memory.Shared = row.voters, s.Aim.Members[:row.members], row.mode, row.memory
+			s.Decision.Sync, s.Decision.SyncNeed = row.voters[1:], len(row.voters)/2
+			if got := shared(s); got != row.shared {
+				t.Errorf("shared is %v", got)
+			}
+			s.Memory.Shared = shared(s)
+			r := wanted(s)
+			if r.SyncCount != row.want || row.want > len(r.SyncPeers) {
+				t.Errorf("it waits for %d of %q, want %d", r.SyncCount, r.SyncPeers, row.want)
 			}
 		})
 	}

@@ -21,6 +21,8 @@ type sampler struct {
 	// facts and report take the newest.
 	facts  func(lease.Facts)
 	report func(sample)
+	// leader is how far the log of the leader goes that this member follows; nil where nobody tells.
+	leader func() lease.LeaderAt
 
 	wake chan struct{}
 
@@ -33,6 +35,7 @@ type sampler struct {
 	mu      sync.Mutex // one sample at a time
 	primary int        // PID of the server process that was once seen as primary: it stays one until it ends
 	last    sample
+	moves   progress
 }
 
 // sample is one look at the server.
@@ -42,6 +45,9 @@ type sample struct {
 	Report engine.Report
 	// Err of a server that did not answer.
 	Err error
+	// Stand is how a replica's progress is, and Leader how far the log of the leader goes that it follows.
+	Stand  stand
+	Leader lease.LeaderAt
 }
 
 const (
@@ -132,15 +138,29 @@ func (s *sampler) now(ctx context.Context) {
 		s.nudge() // the report may be of either; the next one is not
 	}
 	if err != nil {
-		r = engine.Report{LagBytes: -1, AuthFailures: s.last.Report.AuthFailures}
+		r = engine.Report{LagBytes: -1, AuthFailures: s.last.Report.AuthFailures, Fell: s.last.Report.Fell}
 	}
 	if r.Position.Timeline != 0 {
 		s.hasData.Store(true)
 	}
-	s.last = sample{At: time.Now(), Word: after, Report: r, Err: err}
-	s.keeper.observe(err == nil && s.engine.unfit(r), connected(r, err), s.certs.hash())
+	f := s.footing(before, after, r)
+	s.last = sample{At: time.Now(), Word: after, Report: r, Err: err, Stand: s.moves.look(s.clock.Now(), f), Leader: f.Leader}
+	s.keeper.observe(observed{Unfit: err == nil && s.engine.unfit(r), Connected: connected(r, err), Secrets: s.certs.hash(), Stand: s.last.Stand})
 	s.tell(s.factsOf(before, after, r, err))
 	s.report(s.last)
+}
+
+// footing of a replica, by the newest report.
+func (s *sampler) footing(before, w word, r engine.Report) footing {
+	f := footing{Replica: w.Decision.Role == lease.RoleReplica && r.Role != engine.Primary, Turn: w.Turn}
+	if w.Decision.Upstream != "" && s.leader != nil {
+		f.Leader = s.leader()
+	}
+	f.Fell = r.Fell
+	if w.Server.Life == up && before.PID == w.PID {
+		f.PID, f.Applied, f.Streams, f.Effort, f.Hold = w.PID, r.Applied, r.LagBytes >= 0, r.Effort, r.Hold
+	}
+	return f
 }
 
 // connected counts the replicas that stream now, for mode preferred; negative for unknown.
@@ -161,6 +181,7 @@ func (s *sampler) factsOf(before, after word, r engine.Report, err error) lease.
 	}
 	f.BackAtOnce = after.Server.Life != up && after.Server.Restarting
 	f.Discard, f.Full = discards(after), after.Server.Life != up && after.Server.Full
+	f.CanWait = f.Discard && after.Server.Planned.Anew
 	if err == nil && r.Position.Timeline != 0 {
 		f.Position = lease.Position{Known: true, Rank: r.Position.Timeline, At: r.Position.Bytes, Text: r.Position.Text}
 	}

@@ -42,9 +42,8 @@ type keeper struct {
 	memory   memory
 	barrier  uint64
 	word     word
-	unfit    bool
-	active   int
-	secrets  string
+	observed observed
+	lastPID  int // of the newest server
 	frozen   int // PID of a server that answers nobody; zero for none
 
 	// Of the loop's goroutine alone.
@@ -70,6 +69,10 @@ type word struct {
 	Busy     action
 	// PID of the server; 0 without one.
 	PID int
+	// Withheld says why a replica that stands still is not copied anew; empty if it is, or stands not still.
+	Withheld string
+	// Turn is this member's place among the replicas by name.
+	Turn int
 }
 
 // trouble is what is wrong, for people.
@@ -110,6 +113,10 @@ func (k *keeper) run(ctx context.Context) {
 	}()
 	for ctx.Err() == nil {
 		s := k.look()
+		if is := shared(s); is != s.Memory.Shared {
+			k.remember(func(m *memory) { m.Shared = is })
+			continue
+		}
 		next := decide(s)
 		k.tell(s, next)
 		if k.busy != nil && !sameWork(k.busy.step, next) {
@@ -146,15 +153,27 @@ func (k *keeper) look() seen {
 	k.server.Barrier = k.barrier
 	k.server.Frozen = k.proc != nil && k.frozen == k.proc.PID()
 	k.server.Full = k.server.Full && k.lacks(enoughRoom)
+	if k.observed.Stand.PID == k.lastPID { // which may have ended meanwhile
+		k.server.Due = k.observed.Stand.Do
+	}
+	cramped := false
+	if k.server.Due == copyAnew {
+		left, known := room(k.cfg.DataDir)
+		cramped = known && left < enoughRoom
+	}
 	return seen{
-		Now: now, Decision: d, Aim: k.aim, HasAim: k.hasAim, Memory: k.memory, Secrets: k.secrets, Server: k.server,
-		Unfit: k.unfit, Connected: k.active, StopBudget: k.budget.get(), StopFast: k.cfg.StopFast, StopLong: k.cfg.StopLong,
+		Cramped: cramped,
+		Now:     now, Decision: d, Aim: k.aim, HasAim: k.hasAim, Memory: k.memory, Secrets: k.observed.Secrets, Server: k.server,
+		Unfit: k.observed.Unfit, Streams: k.observed.Stand.Streams, Connected: k.observed.Connected, StopBudget: k.budget.get(), StopFast: k.cfg.StopFast, StopLong: k.cfg.StopLong,
 	}
 }
 
 // tell publishes what is, before the next step is taken.
 func (k *keeper) tell(s seen, next step) {
-	w := word{Server: k.server, Decision: s.Decision, Trouble: k.trouble, Waits: next.Why}
+	w := word{Server: k.server, Decision: s.Decision, Trouble: k.trouble, Waits: next.Why, Turn: turnOf(s)}
+	if k.server.Due == copyAnew {
+		w.Withheld = withheld(s)
+	}
 	if k.busy != nil {
 		w.Busy = k.busy.step.Do
 	}
@@ -168,7 +187,7 @@ func (k *keeper) tell(s seen, next step) {
 		w.Obeys = s.Decision.Serial
 	}
 	differs := w.Obeys != k.word.Obeys || w.Settled != k.word.Settled || w.Server.Life != k.word.Server.Life ||
-		w.Server.Kind != k.word.Server.Kind || w.Server.Full != k.word.Server.Full || w.Trouble != k.word.Trouble || w.Waits != k.word.Waits || w.Busy != k.word.Busy
+		w.Server.Kind != k.word.Server.Kind || w.Server.Full != k.word.Server.Full || w.Trouble != k.word.Trouble || w.Waits != k.word.Waits || w.Withheld != k.word.Withheld || w.Busy != k.word.Busy
 	k.word = w
 	k.mu.Unlock()
 	if differs {

@@ -131,7 +131,7 @@ func newBench(t *testing.T, script string) *bench {
 	read := make(chan struct{}, 100) // one for each output that was read to its end
 	b.k = &keeper{
 		cfg: cfg, engine: Engine{Driver: b.driver}, table: table, clock: lease.BootClock{}, log: slog.New(slog.NewTextHandler(b.log, nil)),
-		wake: make(chan struct{}, 1), tail: out.tail, active: -1, server: server{Life: down},
+		wake: make(chan struct{}, 1), tail: out.tail, observed: observed{Connected: -1}, server: server{Life: down},
 	}
 	b.k.forward = func(from *os.File) {
 		_ = plain(context.Background(), from, out.emit)
@@ -143,7 +143,7 @@ func newBench(t *testing.T, script string) *bench {
 		engine: b.k.engine, keeper: b.k, clock: b.k.clock, log: b.k.log, certs: newCertificates(cfg.StateDir, cfg.StateDir),
 		facts: func(f lease.Facts) { b.facts.Store(&f) }, report: b.report.look, wake: make(chan struct{}, 1),
 	}
-	b.k.changed, b.k.secrets = s.changed, s.certs.hash()
+	b.k.changed, b.k.observed.Secrets = s.changed, s.certs.hash()
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
 	group.Go(func() { b.k.run(ctx) })

@@ -27,11 +27,22 @@ func (k *keeper) want(a engine.Aim) {
 	k.nudge()
 }
 
-// observe takes what the newest report says about the server's fitness and its connected replicas, and the certificates' hash.
-func (k *keeper) observe(unfit bool, active int, secrets string) {
+// observed is what the newest look at the server says.
+type observed struct {
+	// Unfit says that a replica cannot follow with the data that it has.
+	Unfit bool
+	// Connected counts the replicas that stream now; negative for unknown.
+	Connected int
+	// Secrets is the hash of the certificates that are mounted.
+	Secrets string
+	Stand   stand
+}
+
+// observe takes what the newest report says.
+func (k *keeper) observe(o observed) {
 	k.mu.Lock()
-	differs := k.unfit != unfit || k.active != active || k.secrets != secrets
-	k.unfit, k.active, k.secrets = unfit, active, secrets
+	differs := k.observed != o
+	k.observed = o
 	k.mu.Unlock()
 	if differs {
 		k.nudge()

@@ -27,6 +27,7 @@ type reporter struct {
 	until    lease.Time // when the aim's switchover expires
 	sample   sample
 	handOver *engine.HandOver
+	heard    lease.LeaderAt    // the newest word of a leader that this member followed
 	former   string            // the newest leader that was known
 	ailing   string            // why the member cannot do its work
 	step     lease.Time        // when the server last kept up with its leader, or had none to keep up with
@@ -58,6 +59,9 @@ func (r *reporter) look(s sample) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sample = s
+	if s.Leader.End.Known {
+		r.heard = s.Leader
+	}
 	if d := s.Word.Decision; d.Role != lease.RoleReplica || d.Upstream == "" || s.Report.LagBytes >= 0 || r.step == 0 {
 		r.step = r.clock.Now()
 	}
@@ -90,6 +94,10 @@ func (r *reporter) event(e lease.Event) {
 			Epoch: int64(e.Epoch), Cause: e.Cause, Why: e.Line.Why, From: r.handOverFrom(e),
 			Seen: wall(e.Line.Seen, now, at), Released: wall(max(e.Line.Released, e.Line.Expired), now, at), Elected: wall(e.Line.Elected, now, at),
 			Promoted: wall(e.Line.Promoted, now, at), Routed: wall(e.Line.Routed, now, at),
+			Synchronous: r.aim.Synchronous, Ahead: -1,
+		}
+		if h := r.heard; h.End.Known && h.Name == r.handOver.From && e.Line.Elected > h.Heard {
+			r.handOver.Quiet = e.Line.Elected.Sub(h.Heard).Milliseconds()
 		}
 	case lease.EventAborted:
 		if s := r.aim.Switchover; s != nil {
@@ -103,6 +111,18 @@ func (r *reporter) event(e lease.Event) {
 		return
 	}
 	r.compose()
+}
+
+// measured is the newest change of hands with how far the old leader was ahead, by the record that says where the new one began.
+func (r *reporter) measured(record lease.Record) *engine.HandOver {
+	h := r.handOver
+	if h == nil || int64(record.Epoch) != h.Epoch || !record.Start.Known || r.heard.Name != h.From || r.heard.End.Rank != record.Start.Rank {
+		return h
+	}
+	told := *h
+	told.Ahead = int64(max(r.heard.End.At, record.Start.At) - record.Start.At)
+	r.handOver = &told
+	return r.handOver
 }
 
 // handOverFrom is who led before; the first word of a hand-over knows it, the later ones keep it.
@@ -153,7 +173,7 @@ func (r *reporter) build() engine.Report {
 	if r.ailing == "" { // of one that hangs nothing is asked
 		out.Data, out.WAL = volume(r.cfg.DataDir), volume(r.cfg.WALDir)
 	}
-	out.HandOver = r.handOver
+	out.HandOver = r.measured(d.Record)
 	out.Requests = r.answers()
 	out.Converged = w.Settled && r.hasAim && w.Server.Life == wantedLife(d) && w.Trouble == (trouble{})
 	if w.Server.Life != up {
@@ -167,6 +187,7 @@ func (r *reporter) build() engine.Report {
 		out.Ready, out.Converged, out.Reason, out.Problem = false, false, volumeHangs, r.ailing
 		return out
 	}
+	r.progress(&out)
 	if still := r.clock.Now().Sub(r.step); out.Ready && out.Role == engine.Replica && still >= behindFor {
 		out.Ready = false
 		if out.Reason == "" {
@@ -190,6 +211,32 @@ func (r *reporter) build() engine.Report {
 	}
 	return out
 }
+
+// progress tells of a replica that stands still: it is not ready, whatever it says of itself, and of one that something holds why.
+func (r *reporter) progress(out *engine.Report) {
+	st := r.sample.Stand
+	if r.sample.Word.Decision.Role != lease.RoleReplica || !st.Failing && !st.Held {
+		return
+	}
+	out.Ready = out.Ready && !st.Failing
+	if out.Reason != "" {
+		return // the driver knows why
+	}
+	out.Reason, out.Problem = standsStill, st.Words
+	if st.Held {
+		out.Reason = replayHeld
+		return
+	}
+	if why := r.sample.Word.Withheld; why != "" {
+		out.Problem += "; it is not copied anew: " + why
+	}
+}
+
+const (
+	// standsStill is the reason of a replica that applies nothing although its leader goes on; replayHeld of one that is kept from it.
+	standsStill = "StandsStill"
+	replayHeld  = "ReplayHeld"
+)
 
 // roomless says that a volume has no room left to speak of.
 func roomless(v engine.VolumeUse) bool { return v.Size > 0 && v.Size-v.Used < leastRoom }
@@ -262,6 +309,7 @@ func (r *reporter) answers() []engine.Answer {
 
 // stateOf leaves out what changes all the time and is no change of state.
 func stateOf(r engine.Report) engine.Report {
+	r.Applied, r.Effort, r.Fell = engine.Position{}, 0, 0
 	r.Position, r.LagBytes, r.WALBytes, r.Connections = engine.Position{}, 0, 0, 0
 	r.Data, r.WAL = engine.VolumeUse{}, engine.VolumeUse{}
 	slots := make([]engine.Slot, len(r.Slots))

@@ -41,6 +41,7 @@ func roleOf(d lease.Decision, a engine.Aim, initialised bool) engine.Role {
 
 // Modes of Aim.Synchronous.
 const (
+	synchronousRequired  = "required"
 	synchronousNone      = "none"
 	synchronousPreferred = "preferred"
 )

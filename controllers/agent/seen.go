@@ -2,6 +2,7 @@ package agent
 
 import (
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/lease"
@@ -51,8 +52,12 @@ type server struct {
 	RetryAt lease.Time
 	// Full is true from the end of a server that had no room left on its volume until there is some.
 	Full bool
+	// Due is what a replica that stands still needs; it holds until the next server starts.
+	Due remedy
 	// Frozen is true of an up server that answers nobody and does nothing.
 	Frozen bool
+	// Deaf is true of an up replica of nobody that does not end receiving.
+	Deaf bool
 	// Barrier is the serial of the decision that a hard stop from outside put an end to: no server starts under it.
 	Barrier uint64
 }
@@ -68,6 +73,10 @@ type seen struct {
 	Server   server
 	// Unfit is true if an up replica says that it cannot follow its upstream with the data that it has.
 	Unfit bool
+	// Streams is true of a replica that receives, applied or not.
+	Streams bool
+	// Cramped says that the volume of the data has no room for anything.
+	Cramped bool
 	// SyncPeers that are connected bound the synchronous count in mode preferred, once the Lease says that fewer hold all; negative
 	// for unknown.
 	Connected int
@@ -108,7 +117,22 @@ func wanted(s seen) engine.Role {
 	if r.Kind == engine.Primary && s.Aim.Synchronous == synchronousPreferred && s.Decision.Degraded && s.Connected >= 0 {
 		r.SyncCount = min(r.SyncCount, s.Connected)
 	}
+	if alone := r.Kind == engine.Primary && r.SyncCount == 0 && len(r.Peers) > 0; alone && s.Aim.Synchronous == synchronousRequired && s.Memory.Shared {
+		r.SyncPeers, r.SyncCount = slices.Clone(r.Peers), 1
+	}
 	return r
+}
+
+// shared says whether commits are held by others, or were: a leader whose last other voter is being copied anew still has its writes wait
+// for somebody who holds them. One that never had another does not: it would take no writes until its first copy is whole.
+func shared(s seen) bool {
+	switch {
+	case len(s.Decision.Record.Voters) > 1:
+		return true // noted by whoever may lead later, too: a promotion then waits for no disk
+	case !s.HasAim || s.Decision.Role != lease.RolePrimary:
+		return s.Memory.Shared
+	}
+	return s.Memory.Shared && len(s.Aim.Members) > 1
 }
 
 func expired(s seen) bool { return s.Decision.Deadline != 0 && s.Now >= s.Decision.Deadline }
@@ -119,7 +143,7 @@ func (v server) became(r engine.Role, secrets string) bool {
 
 // fits says whether a look at the data, or its preparation, for one role holds for another, too.
 func fits(done *engine.Role, r engine.Role) bool {
-	return done != nil && done.Kind == r.Kind && done.Upstream == r.Upstream && done.Timeline == r.Timeline && done.Initialise == r.Initialise
+	return done != nil && done.Kind == r.Kind && done.Upstream == r.Upstream && done.Timeline == r.Timeline && done.Initialise == r.Initialise && done.Anew == r.Anew
 }
 
 // restartDue says that the aim asks for a restart that this server has not had.

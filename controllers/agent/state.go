@@ -21,6 +21,8 @@ type memory struct {
 	RestartDone string `json:"restartDone,omitempty"`
 	// Initialised is true once this member has begun the Database: it never does so again.
 	Initialised bool `json:"initialised,omitempty"`
+	// Shared is true once the Database had more than one voter, until it is to have one instance alone.
+	Shared bool `json:"shared,omitempty"`
 }
 
 func (c Config) aimPath() string     { return c.statePath("aim.json") }

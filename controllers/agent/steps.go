@@ -50,7 +50,7 @@ func (k *keeper) condemned() bool {
 func (k *keeper) gone() {
 	old := k.server
 	k.server = server{
-		Life: down, FellAt: old.FellAt, RetryAt: old.RetryAt, Restarting: old.Restarting, Full: old.Full,
+		Life: down, FellAt: old.FellAt, RetryAt: old.RetryAt, Restarting: old.Restarting, Full: old.Full, Due: old.Due,
 	}
 	k.proc = nil
 	k.upSince = time.Time{}
@@ -140,10 +140,17 @@ func (k *keeper) startServer(next step) {
 	if next.Role.Kind == engine.Primary {
 		k.server.Kind = engine.Primary
 	}
+	k.setLast(p.PID())
 	k.log.Info("server started", "role", next.Role.Kind, "pid", p.PID())
 	if token != "" { // an aim without one is no reason to forget the last
 		k.remember(func(m *memory) { m.RestartDone = token })
 	}
+}
+
+func (k *keeper) setLast(pid int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.lastPID = pid
 }
 
 // remember changes what must not be forgotten.
@@ -182,7 +189,7 @@ func (k *keeper) begin(ctx context.Context, next step) {
 func (k *keeper) secretsNow() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.secrets
+	return k.observed.Secrets
 }
 
 // finish takes the result of the long step.
@@ -195,6 +202,8 @@ func (k *keeper) finish(r result) {
 	if onServer && k.server.Life != up {
 		return // whatever it did, that server is gone
 	}
+	var receives *engine.StillReceives
+	k.server.Deaf = errors.As(r.err, &receives)
 	var missing *engine.Incomplete
 	if w.step.Do == become && errors.As(r.err, &missing) {
 		k.became(role)

@@ -53,6 +53,9 @@ func changes(before, now v1.DatabaseStatus) []occurrence {
 		}
 		add(corev1.EventTypeNormal, "HandOver", "Lead", note+" ("+h.Cause+")")
 	}
+	for _, h := range foundOut(before, now) {
+		add(corev1.EventTypeWarning, v1.ReasonWritesLost, "Lead", fmt.Sprintf("when %s took over from %s with epoch %d, acknowledged writes were lost: %s", h.To, h.From, h.Epoch, h.Loss))
+	}
 	for _, r := range now.Requests {
 		if old, ok := answered(before.Requests, r.ID, r.Kind); ok && old.State == r.State {
 			continue
@@ -67,10 +70,43 @@ func changes(before, now v1.DatabaseStatus) []occurrence {
 		}
 		add(kind, "Request"+string(r.State), "Answer", note)
 	}
+	for _, i := range now.Instances {
+		if o, ok := stands(instanceOf(before, i.Name), i); ok {
+			out = append(out, o)
+		}
+	}
 	if a, b := sizeOf(before), sizeOf(now); a != "" && b != "" && a != b {
 		add(corev1.EventTypeNormal, "Growing", "Grow", fmt.Sprintf("data volumes grow from %s to %s", a, b))
 	}
 	return out
+}
+
+// stands tells of a replica that begins to stand still, that is held, or that is copied anew for it.
+func stands(before, now v1.InstanceStatus) (occurrence, bool) {
+	note := now.Name + ": " + now.Message
+	switch {
+	case now.Reason == v1.ReasonStandsStill && now.State == cloning && before.State != cloning:
+		return occurrence{corev1.EventTypeWarning, v1.ReasonCopiedAnew, "Replicate", note}, true
+	case now.Reason == before.Reason:
+		return occurrence{}, false
+	case now.Reason == v1.ReasonStandsStill:
+		return occurrence{corev1.EventTypeWarning, now.Reason, "Replicate", note}, true
+	case now.Reason == v1.ReasonReplayHeld:
+		return occurrence{corev1.EventTypeNormal, now.Reason, "Replicate", note}, true
+	}
+	return occurrence{}, false
+}
+
+// cloning is the state of an instance that copies the primary's data.
+const cloning = "cloning"
+
+func instanceOf(s v1.DatabaseStatus, name string) v1.InstanceStatus {
+	for _, i := range s.Instances {
+		if i.Name == name {
+			return i
+		}
+	}
+	return v1.InstanceStatus{}
 }
 
 func sizeOf(s v1.DatabaseStatus) string {

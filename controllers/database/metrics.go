@@ -21,6 +21,8 @@ type Metrics struct {
 	durations  *prometheus.HistogramVec
 	handOvers  *prometheus.CounterVec
 	handTimes  *prometheus.HistogramVec
+	lost       prometheus.Counter
+	lossy      prometheus.Counter
 	aims       *prometheus.CounterVec
 	reports    *Reports
 
@@ -47,11 +49,17 @@ func NewMetrics(registry prometheus.Registerer, reports *Reports) (*Metrics, err
 			Name: "plimsoll_hand_over_duration_seconds", Help: "Time from the loss of the old leader, or the request, to the new leader's first write, by cause.",
 			Buckets: []float64{.1, .25, .5, .75, 1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 60, 120},
 		}, []string{"cause"}),
+		lost: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "plimsoll_hand_over_lost_bytes_total", Help: "Bytes of log with acknowledged writes that changes of the leader lost, as far as it was found out.",
+		}),
+		lossy: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "plimsoll_hand_overs_lossy_total", Help: "Changes of the leader that lost acknowledged writes, as far as it was found out.",
+		}),
 		aims: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "plimsoll_aims_total", Help: "Aims published to agents by result (ok or error).",
 		}, []string{"result"}),
 	}
-	for _, c := range []prometheus.Collector{m.reconciles, m.durations, m.handOvers, m.handTimes, m.aims, shownCollector{m}} {
+	for _, c := range []prometheus.Collector{m.reconciles, m.durations, m.handOvers, m.handTimes, m.lost, m.lossy, m.aims, shownCollector{m}} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}
@@ -90,6 +98,10 @@ func (m *Metrics) told(database types.NamespacedName, before, now v1.DatabaseSta
 		m.handOvers.WithLabelValues(cause).Inc()
 		m.handTimes.WithLabelValues(cause).Observe(float64(h.DurationMillis) / 1000)
 	}
+	for _, h := range foundOut(before, now) {
+		m.lost.Add(float64(*h.LostBytes))
+		m.lossy.Inc()
+	}
 }
 
 func (m *Metrics) forget(database types.NamespacedName) {
@@ -107,6 +119,21 @@ func newHandOvers(before, now v1.DatabaseStatus) []v1.HandOver {
 	var out []v1.HandOver
 	for _, h := range now.HandOvers {
 		if !known[h.Epoch] {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// foundOut are the changes of now that lost something, of which before does not know how much.
+func foundOut(before, now v1.DatabaseStatus) []v1.HandOver {
+	known := map[int64]bool{}
+	for _, h := range before.HandOvers {
+		known[h.Epoch] = h.LostBytes != nil
+	}
+	var out []v1.HandOver
+	for _, h := range now.HandOvers {
+		if !known[h.Epoch] && h.LostBytes != nil && *h.LostBytes > 0 {
 			out = append(out, h)
 		}
 	}

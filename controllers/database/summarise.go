@@ -96,7 +96,7 @@ func instance(s Seen, p Plan, name string, now time.Time) v1.InstanceStatus {
 			lag := r.LagBytes
 			i.LagBytes = &lag
 		}
-		i.Message = cmp.Or(oneLine(r.Problem), fullness(r))
+		i.Reason, i.Message = r.Reason, cmp.Or(oneLine(r.Problem), fullness(r))
 		if i.Ready && !podReady(pod) {
 			i.Ready, i.Message = false, cmp.Or(i.Message, "the kubelet does not find it ready: no Service for reads leads to it")
 		}
@@ -169,14 +169,19 @@ func handOvers(known []v1.HandOver, s Seen) []v1.HandOver {
 			Epoch: h.Epoch, From: h.From, To: name, Cause: h.Cause, Why: h.Why, Steps: steps(h),
 			At: metav1.NewTime(time.UnixMilli(h.Promoted).UTC().Truncate(time.Second)), DurationMillis: took(h),
 		}
+		told.LostBytes, told.Loss = lost(h)
 		switch i := slices.IndexFunc(out, func(o v1.HandOver) bool { return o.Epoch == h.Epoch }); {
 		case i < 0:
 			out = append(out, told)
 		case out[i].To == name:
+			if told.LostBytes == nil && out[i].LostBytes != nil {
+				told.LostBytes, told.Loss = out[i].LostBytes, out[i].Loss // the old leader has told
+			}
 			out[i] = told // clients may have been sent there since
 		}
 	}
 	slices.SortFunc(out, func(a, b v1.HandOver) int { return int(b.Epoch - a.Epoch) })
+	settleLosses(out, s)
 	return out[:min(len(out), maxHandOvers)]
 }
 

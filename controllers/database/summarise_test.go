@@ -318,6 +318,7 @@ func TestHandOversAreKeptNewestFirst(t *testing.T) {
 	}
 	want := v1.HandOver{
 		Epoch: 12, From: "orders-1", To: "orders-2", Cause: "switchover", At: metav1.NewTime(noon().Truncate(1e9).Add(-1e9)), DurationMillis: 400,
+		LostBytes: new(int64), Loss: "nothing: the old leader handed over all that it had",
 		Steps: []v1.HandOverStep{{Name: "released"}, {Name: "elected", AfterMillis: 100}, {Name: "promoted", AfterMillis: 300}, {Name: "routed", AfterMillis: 400}},
 	}
 	if diff := cmp.Diff(want, got[0]); diff != "" {

@@ -116,6 +116,9 @@ type Role struct {
 	// Upstream is the primary's address (replica): a DNS name, which its certificate is for. UpstreamIP is where it is reached, by its
 	// own word; empty where that is not known, and the name is asked for.
 	Upstream, UpstreamIP string
+	// Anew has Prepare copy the upstream's data although its own log could go on from here (replica): that was tried, and it stood still.
+	// Where it could be rewound, that is done.
+	Anew bool
 	// Member is this member's name; Peers are the names of all members that should replicate from the primary, for slots.
 	Member string
 	Peers  []string
@@ -191,6 +194,13 @@ type Report struct {
 	// Position, and Lag behind the upstream in bytes; -1 if unknown.
 	Position Position `json:"position"`
 	LagBytes int64    `json:"lagBytes"`
+	// Applied is how far a replica has applied what it received; zero if unknown. Effort is a number that grows by about a thousand million
+	// for each second that it works on that as hard as it can, and Hold is what keeps it from it on purpose.
+	Applied Position `json:"applied,omitzero"`
+	Effort  uint64   `json:"-"`
+	// Fell counts the servers that ended in the middle of what they applied.
+	Fell int64 `json:"-"`
+	Hold *Hold `json:"hold,omitempty"`
 	// Upstream that it follows. Receiving is true for as long as anything may still come from an upstream, this or an earlier one.
 	Upstream  string `json:"upstream,omitempty"`
 	Receiving bool   `json:"receiving,omitempty"`
@@ -227,9 +237,19 @@ type Report struct {
 	Requests []Answer `json:"requests,omitempty"`
 	// HandOver is the newest change of hands that made this member leader.
 	HandOver *HandOver `json:"handOver,omitempty"`
+	// Left is what this member had as a leader that its successor does not have; nil if it has not looked since it led.
+	Left *Left `json:"left,omitempty"`
 	// Problem says what is wrong, in a line, and Reason in a word; empty if nothing is.
 	Problem string `json:"problem,omitempty"`
 	Reason  string `json:"reason,omitempty"`
+}
+
+// Hold is a reason for a replica not to apply what it received, which is no fault of its own: a query that needs what would go.
+type Hold struct {
+	// Why in words that do not change with each look.
+	Why string `json:"why"`
+	// Most is how many milliseconds it may last by what is configured; negative is for ever.
+	Most int64 `json:"most"`
 }
 
 // VolumeUse in bytes.
@@ -252,6 +272,17 @@ type Answer struct {
 	Message string `json:"message,omitempty"`
 }
 
+// Left is what an old leader took that its successor does not have, found out when it came back.
+type Left struct {
+	// Timeline that it led on.
+	Timeline uint64 `json:"timeline,omitempty"`
+	// Known is false if it could not be found out: the data is gone or damaged.
+	Known bool `json:"known"`
+	// Bytes of its log from where its successor began to the end of the last commit in it, and the Commits among them.
+	Bytes   int64 `json:"bytes"`
+	Commits int64 `json:"commits"`
+}
+
 // HandOver is a change of hands, its cause and its times in Unix milliseconds; zero where a step did not occur.
 type HandOver struct {
 	Epoch int64  `json:"epoch"`
@@ -264,4 +295,10 @@ type HandOver struct {
 	Elected  int64  `json:"elected"`
 	Promoted int64  `json:"promoted"`
 	Routed   int64  `json:"routed"`
+	// Synchronous mode that the new leader knew.
+	Synchronous string `json:"synchronous,omitempty"`
+	// Ahead is by how many bytes the old leader's log was longer than the new one's when it was last heard, Quiet milliseconds before the
+	// election; negative if it was not heard.
+	Ahead int64 `json:"ahead"`
+	Quiet int64 `json:"quiet,omitempty"`
 }

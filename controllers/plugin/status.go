@@ -206,13 +206,13 @@ func (p *printer) handOvers(all []v1.HandOver, now time.Time) {
 		return
 	}
 	p.line("")
-	p.line("EPOCH\tLEADER\tBEFORE\tCAUSE\tTOOK\tSINCE")
+	p.line("EPOCH\tLEADER\tBEFORE\tCAUSE\tTOOK\tLOST\tSINCE")
 	for _, h := range all {
 		took := "-"
 		if h.DurationMillis > 0 {
 			took = (time.Duration(h.DurationMillis) * time.Millisecond).String()
 		}
-		p.line("%d\t%s\t%s\t%s\t%s\t%s", h.Epoch, h.To, or(h.From, "-"), h.Cause, took, age(h.At, now))
+		p.line("%d\t%s\t%s\t%s\t%s\t%s\t%s", h.Epoch, h.To, or(h.From, "-"), h.Cause, took, lostWords(h), age(h.At, now))
 	}
 	p.lastHandOver(all[0])
 }
@@ -222,6 +222,9 @@ func (p *printer) lastHandOver(h v1.HandOver) {
 	if h.Why != "" {
 		p.line("%s ended: %s", or(h.From, "the old leader"), h.Why)
 	}
+	if h.Loss != "" {
+		p.line("lost: %s", h.Loss)
+	}
 	var steps []string
 	for _, s := range h.Steps {
 		steps = append(steps, fmt.Sprintf("%s +%s", s.Name, time.Duration(s.AfterMillis)*time.Millisecond))
@@ -229,6 +232,19 @@ func (p *printer) lastHandOver(h v1.HandOver) {
 	if len(steps) > 0 {
 		p.line("epoch %d: %s", h.Epoch, strings.Join(steps, ", "))
 	}
+}
+
+// lostWords is what a change of the leader lost, for a table.
+func lostWords(h v1.HandOver) string {
+	switch {
+	case h.LostBytes != nil && *h.LostBytes == 0:
+		return "nothing"
+	case h.LostBytes != nil:
+		return fmt.Sprintf("%d bytes", *h.LostBytes)
+	case h.Loss != "":
+		return "unknown"
+	}
+	return "-"
 }
 
 func durability(mode v1.SynchronousMode) string {

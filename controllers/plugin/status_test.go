@@ -21,6 +21,7 @@ var noon = time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 func running() *v1.Database {
 	lag := int64(3 << 20)
 	zero := int64(0)
+	lost := int64(14480)
 	d := &v1.Database{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "orders", Generation: 3}}
 	d.Spec.Engine, d.Spec.Version = v1.EnginePostgres, "15"
 	d.Status = v1.DatabaseStatus{
@@ -35,8 +36,12 @@ func running() *v1.Database {
 			{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1.ReasonInstancesNotReady, Message: "orders-3 is not ready", LastTransitionTime: metav1.NewTime(noon.Add(-90 * time.Second))},
 			{Type: v1.ConditionStalled, Status: metav1.ConditionFalse, Reason: v1.ReasonSettled, LastTransitionTime: metav1.NewTime(noon.Add(-time.Hour))},
 		},
-		Requests:  []v1.RequestStatus{{ID: "0a0b0c0d", Kind: "switchover", Target: "orders-1", State: v1.RequestDone, Message: "orders-1 leads", FinishedAt: &metav1.Time{Time: noon.Add(-2 * time.Minute)}}},
-		HandOvers: []v1.HandOver{{Epoch: 4, From: "orders-2", To: "orders-1", Cause: "switchover", DurationMillis: 640, Why: "handed over", Steps: []v1.HandOverStep{{Name: "released"}, {Name: "elected", AfterMillis: 90}, {Name: "promoted", AfterMillis: 520}, {Name: "routed", AfterMillis: 640}}, At: metav1.NewTime(noon.Add(-2 * time.Minute))}},
+		Requests: []v1.RequestStatus{{ID: "0a0b0c0d", Kind: "switchover", Target: "orders-1", State: v1.RequestDone, Message: "orders-1 leads", FinishedAt: &metav1.Time{Time: noon.Add(-2 * time.Minute)}}},
+		HandOvers: []v1.HandOver{
+			{Epoch: 4, From: "orders-2", To: "orders-1", Cause: "switchover", DurationMillis: 640, Why: "handed over", LostBytes: new(int64), Loss: "nothing: the old leader handed over all that it had", Steps: []v1.HandOverStep{{Name: "released"}, {Name: "elected", AfterMillis: 90}, {Name: "promoted", AfterMillis: 520}, {Name: "routed", AfterMillis: 640}}, At: metav1.NewTime(noon.Add(-2 * time.Minute))},
+			{Epoch: 3, From: "orders-1", To: "orders-2", Cause: "failover", DurationMillis: 3100, LostBytes: &lost, Loss: "82 commits in 14480 bytes of log that only orders-1 had", At: metav1.NewTime(noon.Add(-time.Hour))},
+			{Epoch: 2, From: "orders-3", To: "orders-1", Cause: "failover", DurationMillis: 3200, Loss: "not known until orders-3 is back", At: metav1.NewTime(noon.Add(-3 * time.Hour))},
+		},
 	}
 	return d
 }

@@ -216,7 +216,7 @@ func (m *Machine) nextToGo() string {
 		if v == m.cfg.Self {
 			continue
 		}
-		if m.lead.peers[v].answer.Leave {
+		if a := m.lead.peers[v].answer; a.Leave && !(a.CanWait && m.rebuilds()) {
 			return v
 		}
 		if unwanted == "" && !slices.Contains(m.aim.Members, v) {
@@ -257,6 +257,11 @@ func (m *Machine) nextWitness() mark {
 		return mark{target: rec.Witness, witness: true}
 	}
 	return mark{}
+}
+
+// rebuilds says that a member is on its way to be a voter: being copied, for the first time or anew.
+func (m *Machine) rebuilds() bool {
+	return slices.ContainsFunc(m.aim.Members, func(w string) bool { return !m.lead.record.IsVoter(w) })
 }
 
 // renewed says that the member granted within the last two heartbeats.

@@ -143,9 +143,18 @@ func (m *Machine) round() {
 	for _, to := range members {
 		m.send(to, Request{
 			Kind: KindGrant, Epoch: l.epoch, Leading: l.promoted, Elected: l.attachable && !l.promoted, Heir: l.hand.heir,
-			Version: l.record.Version, Address: m.cfg.Address, Members: places,
+			Version: l.record.Version, Address: m.cfg.Address, At: m.logEnd(), Members: places,
 		})
 	}
+}
+
+// logEnd is how far the log of this primary goes. It rides on the requests that are sent anyway, so that a replica knows what it lacks
+// although nothing may reach it from the database itself.
+func (m *Machine) logEnd() Position {
+	if m.facts.Server != ServerPrimary {
+		return Position{}
+	}
+	return m.facts.Position
 }
 
 // places are where the members say that they are.

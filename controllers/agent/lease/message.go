@@ -29,6 +29,7 @@ type Request struct {
 	Elected bool     `json:"elected,omitempty"` // grant: the sender has won and is being promoted; a replica that runs may attach to it already
 	Led     uint64   `json:"led,omitempty"`     // prevote, support: the epoch by which the Lease that the sender swaps against names the sender itself as leader; zero when it names another
 	Address string   `json:"address,omitempty"` // grant: the sender's IP address, where its database is
+	At      Position `json:"at,omitzero"`       // grant: how far the sender's log goes, of a primary; who follows judges its own progress by it
 	Members Places   `json:"members,omitempty"` // grant: where the others are, by their own word; whoever stands for election next must find them without a DNS server
 	Heir    string   `json:"heir,omitempty"`    // grant: being handed over to; release: who goes first
 	Needed  Position `json:"needed,omitzero"`   // release: what Heir must hold; all that was acknowledged is in it
@@ -51,6 +52,7 @@ type Answer struct {
 	HasData  bool     `json:"data,omitempty"`    // the sender holds a database
 	Leave    bool     `json:"leave,omitempty"`   // the sender wants to discard its data and asks to be no voter
 	Address  string   `json:"address,omitempty"` // the sender's IP address
+	CanWait  bool     `json:"wait,omitempty"`    // with Leave: not while another member is being rebuilt
 
 	Role   Role   `json:"role,omitempty"`   // status
 	Leader string `json:"leader,omitempty"` // status
@@ -108,7 +110,7 @@ func (r Request) Validate() error {
 		return fmt.Errorf("%s request: bad addresses of members", r.Kind)
 	case r.Epoch > maxEpoch:
 		return fmt.Errorf("%s request: epoch %d is out of bounds", r.Kind, r.Epoch)
-	case len(r.Database) > maxName || len(r.Cause) > maxText || len(r.ID) > maxText || len(r.Needed.Text) > maxText:
+	case len(r.Database) > maxName || len(r.Cause) > maxText || len(r.ID) > maxText || len(r.Needed.Text) > maxText || len(r.At.Text) > maxText:
 		return fmt.Errorf("%s request: a field is too long", r.Kind)
 	}
 	return nil

@@ -45,6 +45,14 @@ type Server interface {
 	HardStop(reason string)
 }
 
+// LeaderAt is how far a leader's log goes by its own word, and when it said so. The zero value says nothing.
+type LeaderAt struct {
+	Name  string
+	Epoch uint64
+	End   Position
+	Heard Time
+}
+
 // Status is a member's view of itself, for the manager and the plugin.
 type Status struct {
 	At       Time
@@ -54,4 +62,5 @@ type Status struct {
 	Facts    Facts
 	Grants   map[string]time.Duration // leader: how old each member's newest grant is
 	Members  map[string]Answer        // leader: what each member told last
+	Leader   LeaderAt                 // follower: how far the leader's log goes
 }

@@ -186,6 +186,9 @@ func (r *Runner) routeLoop(ctx context.Context) {
 // status copies what others may see.
 func (m *Machine) status() *Status {
 	s := &Status{At: m.now, Stage: string(m.stage), Decision: m.decided, Promise: m.voter.promise, Facts: m.facts}
+	if l := m.voter.leader; l.leading {
+		s.Leader = LeaderAt{Name: l.name, Epoch: l.epoch, End: l.end, Heard: l.at}
+	}
 	if m.stage == leading || m.stage == claiming {
 		s.Grants = make(map[string]time.Duration, len(m.lead.grants))
 		for name, at := range m.lead.grants {

@@ -60,6 +60,7 @@ type Facts struct {
 	Full       bool          // a stopped server waits for room on its volume and is back once there is some; nobody else would have more
 	Ailing     string        // why this member cannot do its work, its volume takes no writes; empty for nothing. It holds at once, whatever Obeys says
 	Discard    bool          // the data must go (re-clone, lost slot); wait for Decision.MayWipe
+	CanWait    bool          // with Discard: not while another member is being rebuilt
 	Following  []string      // primary: who streams from it now
 	Counted    bool          // Following was looked at; without it nothing is known of that
 	StopBudget time.Duration // measured: how long a hard stop takes here; half a grant at most is taken into account

@@ -38,6 +38,7 @@ type leaderSeen struct {
 	seq     uint64 // of the newest request: an older one that comes late does not take leading back
 	version uint64
 	address string
+	end     Position // how far its log went by its own word; unknown unless it runs as primary
 	at      Time
 }
 
@@ -81,7 +82,7 @@ func (m *Machine) answer(in Received, why string) {
 		Database: m.cfg.Database, From: m.cfg.Self, Seq: in.Request.Seq,
 		OK: why == "", Why: why,
 		Promise: m.voter.promise.Epoch, To: m.voter.promise.Candidate, Position: m.facts.Position,
-		Able: m.able(), HasData: m.facts.HasData, Leave: m.facts.Discard, Address: m.cfg.Address,
+		Able: m.able(), HasData: m.facts.HasData, Leave: m.facts.Discard, CanWait: m.facts.Discard && m.facts.CanWait, Address: m.cfg.Address,
 		Role: m.decided.Role, Leader: m.decided.Leader, Epoch: m.decided.Epoch,
 	}})
 }
@@ -184,7 +185,7 @@ func (m *Machine) onGrant(in Received) {
 func (m *Machine) leaderNow(r Request) leaderSeen {
 	old := m.voter.leader
 	now := leaderSeen{
-		epochOf: epochOf{r.Epoch, r.From}, version: r.Version, address: r.Address, at: m.now, seq: r.Seq,
+		epochOf: epochOf{r.Epoch, r.From}, version: r.Version, address: r.Address, end: r.At, at: m.now, seq: r.Seq,
 		leading: r.Leading || r.Elected && m.hasFacts && m.facts.HasData && !m.facts.Discard && m.facts.Server == ServerReplica,
 	}
 	if old.epochOf == now.epochOf && old.leading && (r.Elected || r.Seq < old.seq) {

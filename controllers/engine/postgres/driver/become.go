@@ -157,12 +157,16 @@ func (d *Driver) inForce(ctx context.Context, c *pgx.Conn, r engine.Role) (bool,
 	return ok, wrap("check the configuration", err)
 }
 
+// patienceWithReceiver bounds the wait for a receiver that was told to end: one that hangs would keep its member from supporting anybody.
+const patienceWithReceiver = 3 * time.Second
+
 // silence waits until a replica of nobody receives nothing more: its position is final then, and it may support another leader.
 func silence(ctx context.Context, c *pgx.Conn, r engine.Role) error {
 	if r.Upstream != "" {
 		return nil
 	}
-	ctx, done := context.WithTimeout(ctx, 5*time.Second)
+	asked := ctx
+	ctx, done := context.WithTimeout(ctx, patienceWithReceiver)
 	defer done()
 	for quiet := 0; ; {
 		may, err := one[bool](ctx, c, "SELECT "+mayReceive)
@@ -178,6 +182,9 @@ func silence(ctx context.Context, c *pgx.Conn, r engine.Role) error {
 		}
 		// Twice, with a pause: the server may just be starting a receiver on what it read before.
 		if err := pause(ctx, 5*time.Millisecond); err != nil {
+			if asked.Err() == nil {
+				return &engine.StillReceives{}
+			}
 			return fmt.Errorf("end receiving: it goes on: %w", err)
 		}
 	}
@@ -238,6 +245,9 @@ func (d *Driver) lead(ctx context.Context, c *pgx.Conn, r engine.Role, replica b
 			return errors.Join(err, slots, refusal)
 		}
 		d.promoted = time.Now()
+		d.state.Lock()
+		d.left, d.led = nil, false // of its leadership before
+		d.state.Unlock()
 		d.afterPromotion(r)
 	} else if time.Since(d.promoted) > settleTime {
 		slots = d.keepSlots(ctx, c, r)

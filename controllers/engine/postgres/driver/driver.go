@@ -58,6 +58,7 @@ type Driver struct {
 	recalled      bool              // what the volume keeps of these was read
 	dirty         bool              // a file was written that the server may not have read
 	quiet         bool              // Quiesce holds
+	led           bool              // the data is of a primary that was, and was not compared with its successor's yet
 	promoted      time.Time
 	turned        time.Time // when this member last had nobody to follow: a change of hands is under way, or was just now
 	kept          *pgx.Conn // for the next Become or Quiesce: a new session is a new process, and clients wait for it
@@ -73,6 +74,7 @@ type Driver struct {
 	configFault string
 	syncWanted  int
 	streamed    bool
+	left        *engine.Left
 	handing     bool // a hand-over has begun
 	turning     bool // hands are changing: others wait for a report, and for nothing in it that may wait
 

@@ -25,7 +25,9 @@ func (d *Driver) mayFollow(ctx context.Context, c *pgx.Conn, r engine.Role) erro
 	if err != nil {
 		return fmt.Errorf("compare with %s before following it: %w", r.Upstream, err)
 	}
-	switch relate(here, from) {
+	kin := relate(here, from)
+	d.leaves(ctx, here, from, kin)
+	switch kin {
 	case follows:
 		return nil
 	case behind:

@@ -52,6 +52,7 @@ type Watch struct {
 	size    int
 	auth    int64
 	cut     int64
+	fell    int64
 	problem string
 	reason  string
 }
@@ -61,6 +62,9 @@ func NewWatch() *Watch { return &Watch{} }
 
 // AuthFailures counts refused logins (SQLSTATE 28P01 and 28000).
 func (w *Watch) AuthFailures() int64 { w.mu.Lock(); defer w.mu.Unlock(); return w.auth }
+
+// Fell counts the ends of recovery by an error for which neither a want of room or memory nor a setting is to blame.
+func (w *Watch) Fell() int64 { w.mu.Lock(); defer w.mu.Unlock(); return w.fell }
 
 // Cut counts lines and records that were too long.
 func (w *Watch) Cut() int64 { w.mu.Lock(); defer w.mu.Unlock(); return w.cut }
@@ -163,11 +167,14 @@ func (w *Watch) count(r Record) {
 	case "28P01", "28000":
 		w.auth++
 	}
-	if r.Level != "FATAL" && r.Level != "ERROR" && r.Level != "LOG" {
+	if r.Level != "FATAL" && r.Level != "PANIC" && r.Level != "ERROR" && r.Level != "LOG" {
 		return
 	}
 	if r.Backend != "walreceiver" && r.Backend != "startup" {
 		return // what a client says proves nothing, and it may have any name
+	}
+	if (r.Level == "FATAL" || r.Level == "PANIC") && r.Backend == "startup" && !strings.HasPrefix(r.SQLState, outOfResources) && r.SQLState != invalidValue {
+		w.fell++
 	}
 	switch {
 	case strings.Contains(r.Message, "requested WAL segment") && strings.Contains(r.Message, "has already been removed"):
@@ -179,6 +186,12 @@ func (w *Watch) count(r Record) {
 		w.reason, w.problem = "", ""
 	}
 }
+
+// outOfResources is the class of SQLSTATE of those errors, and invalidValue that of a setting that is too low.
+const (
+	outOfResources = "53"
+	invalidValue   = "22023"
+)
 
 // tell what was found out otherwise than by the log.
 func (w *Watch) tell(reason string) { w.mu.Lock(); w.blame(reason); w.mu.Unlock() }

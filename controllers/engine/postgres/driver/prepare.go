@@ -146,6 +146,7 @@ func (d *Driver) plan(ctx context.Context, r engine.Role) (Step, source, error) 
 		return StepNone, source{}, &Problem{Reason: "NoData", Message: "this instance has no data and may not begin a new database; it can only copy a primary's"}
 	}
 	if !d.hasData() {
+		d.tellLeft(engine.Left{}, false)
 		return StepCopy, source{}, nil
 	}
 	if exists(d.rewind()) {
@@ -170,18 +171,26 @@ func (d *Driver) planReplica(ctx context.Context, r engine.Role) (Step, source, 
 	here, err := d.localPlace(ctx)
 	if errors.Is(err, errNoLog) {
 		d.log.Warn("the data is damaged; it is copied anew", "error", err.Error())
+		d.tellLeft(engine.Left{}, false)
 		return d.planDamaged(ctx, r, from)
 	}
 	if err != nil {
 		return StepNone, source{}, err
 	}
 	kin := relate(here, from)
+	if !exists(filepath.Join(d.data(), standbySignal)) {
+		d.led = true
+	}
+	d.leaves(ctx, here, from, kin)
 	if kin != follows && from.standby {
 		return StepNone, source{}, fmt.Errorf("compare with %s: it is being promoted, and where its timeline begins is not known yet", r.Upstream)
 	}
 	d.log.Info("compared with the upstream", "upstream", r.Upstream, "timeline", here.timeline, "end", here.end.String(), "upstreamTimeline", from.timeline, "upstreamEnd", from.end.String(), "relation", int(kin))
 	switch kin {
 	case follows:
+		if r.Anew {
+			return StepRecopy, from, nil
+		}
 		return StepNone, from, nil
 	case forked:
 		return StepRewind, from, nil
@@ -315,6 +324,9 @@ func (d *Driver) mark(ctx context.Context, r engine.Role) error {
 	}
 	if !standby {
 		return nil
+	}
+	if r.Kind == engine.Replica && !exists(filepath.Join(d.data(), standbySignal)) {
+		d.led = true
 	}
 	_, err := d.update(filepath.Join(d.data(), standbySignal), nil)
 	if err != nil {

@@ -31,11 +31,12 @@ func (d *Driver) Report(ctx context.Context) (engine.Report, error) {
 	defer done()
 	d.reporting.Lock()
 	defer d.reporting.Unlock()
-	r := engine.Report{LagBytes: -1, AuthFailures: d.history.AuthFailures()}
+	r := engine.Report{LagBytes: -1, AuthFailures: d.history.AuthFailures(), Fell: d.history.Fell()}
 	d.state.Lock()
 	phase := d.phase
 	r.AccountsApplied, r.SyncWanted = d.applied, d.syncWanted
 	fault := d.configFault
+	r.Left = d.left
 	d.state.Unlock()
 	if phase != "" {
 		r.State, r.Role = phase, engine.Replica
@@ -252,6 +253,13 @@ func (d *Driver) askReplica(ctx context.Context, c *pgx.Conn, r *engine.Report) 
 	if sender != nil {
 		r.Upstream = *sender
 	}
+	r.Applied = position(uint64(max(receivedTL, ownTL, d.timelineAt(number(replayed), lsn(segment)))), number(replayed))
+	if number(replayed) == 0 {
+		r.Applied = engine.Position{}
+	}
+	if r.Hold, err = d.replay(ctx, c, startup, r); err != nil {
+		return err
+	}
 	streaming := status != nil && *status == "streaming"
 	if streaming {
 		r.LagBytes = max(0, int64(number(latest))-int64(number(replayed)))
@@ -314,6 +322,7 @@ func (d *Driver) reportOffline(ctx context.Context, r engine.Report, why error) 
 		if state(why) != cannotConnectNow && !d.startsUp() {
 			r.Reason, r.Problem = "NotAnswering", "the server does not answer: "+why.Error()
 		}
+		r.Applied, r.Effort = d.recovering()
 	}
 	at, err := d.offlinePosition(ctx)
 	if err != nil {

@@ -16,16 +16,32 @@ import (
 // maxOutput bounds what is kept of a program's output: its end is what tells.
 const maxOutput = 64 << 10
 
-// tail keeps the last bytes written to it.
+// maxLineKept bounds what is kept of one line: pg_waldump shows a logical message with each of its bytes, and its line's begin is what tells.
+const maxLineKept = 2 << 10
+
+// tail keeps the last bytes written to it, and of each line the first.
 type tail struct {
-	mu  sync.Mutex
-	buf []byte
+	mu   sync.Mutex
+	buf  []byte
+	line int // bytes of the line that is not ended yet
 }
 
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.buf = append(t.buf, p...)
+	for _, c := range p {
+		if c == '\n' || c == '\r' {
+			t.line = 0
+		} else {
+			t.line++
+		}
+		if t.line <= maxLineKept {
+			t.buf = append(t.buf, c)
+		}
+		if len(t.buf) >= 2*maxOutput {
+			t.buf = append(t.buf[:0], t.buf[len(t.buf)-maxOutput:]...)
+		}
+	}
 	if over := len(t.buf) - maxOutput; over > 0 {
 		t.buf = append(t.buf[:0], t.buf[over:]...)
 	}
