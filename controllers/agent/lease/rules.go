@@ -12,6 +12,7 @@ type rules struct {
 	blind     func(led bool) bool                      // a voter without data supports, and its support counts
 	finalOnly bool                                     // support waits until receiving has ended
 	waitT     bool                                     // a restarted voter waits T
+	asksAll   bool                                     // a recovery asks all others first
 }
 
 func safeRules() rules {
@@ -25,5 +26,6 @@ func safeRules() rules {
 		blind:     func(led bool) bool { return led },
 		finalOnly: true,
 		waitT:     true,
+		asksAll:   true,
 	}
 }

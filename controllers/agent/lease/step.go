@@ -129,6 +129,7 @@ const (
 	EventRaised     EventKind = "Raised"     // a leader with grants took a new epoch without a break
 	EventMembers    EventKind = "Members"    // the voter list changed
 	EventIgnored    EventKind = "Ignored"    // a message or result was dropped
+	EventRefused    EventKind = "Refused"    // an order to recover from a lost majority is not carried out
 	EventBroken     EventKind = "Broken"     // something is wrong that a person must see
 )
 

@@ -74,6 +74,7 @@ type Switchover struct {
 type Aim struct {
 	Members      []string   // who should be a voter in the end; empty means not told yet, and then nobody is added or removed
 	Switchover   Switchover // ID empty: none
+	Recovery     Recovery   // ID empty: none
 	Paused       bool       // nobody here stands for election; a leader goes on
 	Fenced       bool       // this instance must not serve: a leader hands over, then the server stays stopped
 	LeaseVersion string     // resourceVersion of the Lease as the manager's watch saw it last; a leader that knows another one reads again
