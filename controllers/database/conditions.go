@@ -53,8 +53,10 @@ func ready(s Seen, p Plan, status v1.DatabaseStatus) metav1.Condition {
 		}
 	case waitsForReplicas(s, p):
 		return is(false, v1.ReasonNoMajority, writesWait)
+	case !serves(s, p) && lostMajority(s, p.Leadership) != "":
+		return is(false, v1.ReasonMajorityLost, lostMajority(s, p.Leadership))
 	case !serves(s, p):
-		return is(false, v1.ReasonNoPrimary, "no instance takes writes; status.instances shows what each waits for")
+		return is(false, v1.ReasonNoPrimary, "no instance takes writes; status.instances shows what each waits for"+perhapsLost(s, p.Leadership))
 	default:
 		return is(false, v1.ReasonInstancesNotReady, fmt.Sprintf("%s instances are ready: waiting for %s", status.Ready, listed(notReady(p, status))))
 	}

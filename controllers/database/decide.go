@@ -99,6 +99,7 @@ type draft struct {
 	restart  map[string]string
 	invalid  bool // the spec breaks a rule: nothing is rolled towards it
 	handover *engine.Switchover
+	recovery *recovery
 	rotating string // how far a rotation that was asked for is
 }
 
@@ -114,7 +115,8 @@ func decide(s Seen, around Surroundings, now time.Time) Plan {
 	for _, next := range []step{
 		(*draft).deleting, (*draft).knownEngine, (*draft).inputs, (*draft).paused, (*draft).refuse, (*draft).earlierVolumes,
 		(*draft).credentials, (*draft).rotateRequest, (*draft).objects, (*draft).plan, (*draft).claims, (*draft).hibernate, (*draft).pods,
-		(*draft).shrink, (*draft).roll, (*draft).restartRequest, (*draft).switchoverRequest, (*draft).aims, (*draft).roles,
+		(*draft).shrink, (*draft).roll, (*draft).restartRequest, (*draft).switchoverRequest, (*draft).recoverRequest,
+		(*draft).aims, (*draft).roles,
 		(*draft).findings,
 	} {
 		if !next(d) {

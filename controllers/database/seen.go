@@ -45,6 +45,10 @@ type Leadership struct {
 	Voters []string `json:"voters"`
 	// Switchover is the id of the last one that was carried out.
 	Switchover string `json:"switchover"`
+	// Recovered is the last time that a person accepted a loss.
+	Recovered struct {
+		ID string `json:"id"`
+	} `json:"recovered"`
 }
 
 // leadership reads the Lease's record. A member that says that it leads by a later epoch is ahead of this manager's cache.
@@ -59,7 +63,7 @@ func (s Seen) leadership() Leadership {
 	for _, name := range sortedKeys(s.Heard) {
 		r := s.Heard[name].Report
 		if r.Leading && r.Epoch > l.Epoch {
-			l = Leadership{Epoch: r.Epoch, Leader: name, Voters: r.Voters, Switchover: l.Switchover}
+			l = Leadership{Epoch: r.Epoch, Leader: name, Voters: r.Voters, Switchover: l.Switchover, Recovered: l.Recovered}
 		}
 	}
 	slices.Sort(l.Voters)
