@@ -115,7 +115,7 @@ func decide(s Seen, around Surroundings, now time.Time) Plan {
 	for _, next := range []step{
 		(*draft).deleting, (*draft).knownEngine, (*draft).inputs, (*draft).paused, (*draft).refuse, (*draft).earlierVolumes,
 		(*draft).credentials, (*draft).rotateRequest, (*draft).objects, (*draft).plan, (*draft).claims, (*draft).hibernate, (*draft).pods,
-		(*draft).shrink, (*draft).roll, (*draft).restartRequest, (*draft).switchoverRequest, (*draft).recoverRequest,
+		(*draft).shrink, (*draft).roll, (*draft).restartRequest, (*draft).switchoverRequest, (*draft).vacate, (*draft).recoverRequest,
 		(*draft).aims, (*draft).roles,
 		(*draft).findings,
 	} {

@@ -28,8 +28,8 @@ type Seen struct {
 	Lease *coordinationv1.Lease
 	// Heard are the agents' newest reports; a silent one is absent.
 	Heard map[string]Heard
-	// Zones by the name of the node, as far as they are known.
-	Zones map[string]string
+	// Nodes of the pods, by name; one that there is not is nil or absent.
+	Nodes map[string]*corev1.Node
 	// Secrets as they were last read.
 	Secrets Secrets
 	// Issuing is what cert-manager does about the server's certificate.
@@ -105,9 +105,18 @@ func (s Seen) member(name string, l Leadership) engine.Member {
 		Leader: l.Leader == name, Voter: l.votes(name), Report: s.report(name),
 	}
 	if pod := s.Pods[name]; pod != nil {
-		m.Node, m.Zone, m.Image = pod.Spec.NodeName, s.Zones[pod.Spec.NodeName], databaseImage(pod)
+		m.Node, m.Zone, m.Image = pod.Spec.NodeName, s.zone(pod), databaseImage(pod)
 	}
 	return m
+}
+
+// zone of a pod's node; empty where it is not known.
+func (s Seen) zone(pod *corev1.Pod) string {
+	n := s.Nodes[pod.Spec.NodeName]
+	if n == nil {
+		return ""
+	}
+	return n.Labels[corev1.LabelTopologyZone]
 }
 
 func databaseImage(pod *corev1.Pod) string {

@@ -85,7 +85,7 @@ func instance(s Seen, p Plan, name string, now time.Time) v1.InstanceStatus {
 	pod, r := s.Pods[name], s.report(name)
 	i := v1.InstanceStatus{Name: name, Role: roleOf(r), Voter: p.Leadership.votes(name)}
 	if pod != nil {
-		i.Node, i.Zone = pod.Spec.NodeName, s.Zones[pod.Spec.NodeName]
+		i.Node, i.Zone = pod.Spec.NodeName, s.zone(pod)
 	}
 	switch {
 	case r != nil:
