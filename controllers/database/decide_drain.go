@@ -7,7 +7,7 @@ import v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 func (d *draft) vacate() bool {
 	leader := d.Leadership.Leader
 	why := d.goes(leader)
-	if why == "" || d.handover != nil || len(d.restart) > 0 || !serves(d.seen, d.Plan) || d.seen.Pods[leader].DeletionTimestamp != nil {
+	if why == "" || d.handover != nil || len(d.restart) > 0 || len(d.Remove) > 0 || !serves(d.seen, d.Plan) || d.seen.Pods[leader].DeletionTimestamp != nil {
 		return true
 	}
 	to := d.refuge()
@@ -28,9 +28,11 @@ func (d *draft) goes(name string) string {
 	return leaving(d.seen.Nodes[pod.Spec.NodeName], pod)
 }
 
-// refuge is the healthy replica that is least behind, of those that stay where they are.
+// refuge is the healthy replica that is least behind, of those that stay where they are. One that must be replaced or restarted itself is
+// none: the lead would come back at once.
 func (d *draft) refuge() string {
 	return d.leastBehind(func(name string) bool {
-		return d.seen.Nodes[d.seen.Pods[name].Spec.NodeName] != nil && d.goes(name) == ""
+		known := d.seen.Nodes[d.seen.Pods[name].Spec.NodeName] != nil
+		return known && d.goes(name) == "" && !d.outdated(name) && len(d.seen.report(name).RestartPending) == 0
 	})
 }

@@ -65,6 +65,13 @@ func placed() *scene {
 	return s
 }
 
+// placeAgain puts pods that were made anew on their nodes.
+func (s *scene) placeAgain() {
+	for n, node := range map[int32]string{1: "node-a", 2: "node-b", 3: "node-c"} {
+		s.Pods[name(n)].Spec.NodeName = node
+	}
+}
+
 func (s *scene) cordon(nodes ...string) *scene {
 	for _, node := range nodes {
 		s.Nodes[node].Spec.Unschedulable = true
@@ -95,6 +102,26 @@ func TestVacate(t *testing.T) {
 		"a replica that is not in step is no refuge": {
 			func() *scene { s := placed().cordon("node-a"); s.streaming("orders-3"); return s }(),
 			gist{Working: "Changing: handing over from orders-1 to orders-3: the node node-a is cordoned", Aims: to("3")},
+		},
+		"a replica whose pod is replaced next is no refuge": {
+			func() *scene {
+				s := placed()
+				big(s)
+				s.renew(1)
+				s.renew(2)
+				s.placeAgain()
+				return s.cordon("node-a").quiet()
+			}(),
+			gist{Working: "Changing: replacing orders-3: its pod's spec changed", Remove: []string{"pod orders-3"}},
+		},
+		"nor one whose server restarts next": {
+			func() *scene {
+				s := placed().cordon("node-a")
+				s.report("orders-2", func(r *engine.Report) { r.RestartPending = []string{"max_connections"} })
+				s.report("orders-3", func(r *engine.Report) { r.Ready = false })
+				return s.quiet()
+			}(),
+			gist{Working: "Changing: waiting for orders-3 to become ready before orders-2 is restarted"},
 		},
 		"no replica is in step: it waits": {func() *scene { s := placed().cordon("node-a"); s.streaming(); return s }(), gist{}},
 		"a leader that is silent is asked for nothing": {
