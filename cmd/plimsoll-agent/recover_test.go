@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -119,6 +120,46 @@ func TestRecover(t *testing.T) {
 	}
 
 	d.oldLeaderReturns(t)
+	d.recordIsLost(t)
+}
+
+// recordIsLost loses the leader and the Lease's record at once. Nobody can be elected, though two of three hold data: what the record said
+// is not known. The new leadership begins far past all that may have been used, with real timelines.
+func (d *database) recordIsLost(t *testing.T) {
+	w := d.write(4_000_000)
+	d.until("writes flow", 20*time.Second, w.now)
+	old, left := d.roles(t)
+	acked := w.stop()
+	d.keeps(t, acked)
+	old.kill()
+	d.api.mu.Lock()
+	d.api.version++
+	d.api.objects[leasePath]["metadata"] = map[string]any{"name": "orders", "resourceVersion": strconv.Itoa(d.api.version)}
+	d.api.mu.Unlock()
+	time.Sleep(8 * time.Second)
+	for _, m := range d.members {
+		if r, err := m.report(); m != old && err == nil && r.Role == engine.Primary {
+			t.Fatalf("%s leads without a record", m.name)
+		}
+	}
+	for _, m := range d.members { // the one that has got furthest
+		if m != old && must(m.report())(t).Position.Bytes > must(left.report())(t).Position.Bytes {
+			left = m
+		}
+	}
+	d.order(left, "without-a-record")
+	t.Logf("the record lost: %s", d.answered(left, "without-a-record", "Done").Message)
+	w = d.write(5_000_000)
+	d.until("writes flow", 20*time.Second, w.now)
+	old.start()
+	d.until("all follow", 90*time.Second, d.whole)
+	for id, at := range w.stop() {
+		acked[id] = at
+	}
+	d.keeps(t, acked)
+	if r := must(left.report())(t); !r.Leading || r.Epoch < 1024 || r.Position.Timeline < 64 {
+		t.Errorf("%s leads %v with epoch %d and timeline %d, which may have been used", left.name, r.Leading, r.Epoch, r.Position.Timeline)
+	}
 }
 
 // oldLeaderReturns loses one volume, has the leader away with its data and with rows that nobody else has, and recovers without it.
