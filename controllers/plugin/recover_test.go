@@ -205,6 +205,21 @@ func (s *server) run(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
+// TestStatusOfALostMajority: who looks at the status finds the way from there.
+func TestStatusOfALostMajority(t *testing.T) {
+	d := bereft()
+	d.Status.Conditions = []metav1.Condition{{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1.ReasonMajorityLost, Message: "kubectl plimsoll recover orders -n shop --from orders-2 shows what would be lost"}}
+	var got strings.Builder
+	if err := Status(&got, d, noon); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"was 0/5000060", "--from orders-2 shows what would be lost", "Next: bring a lost volume back"} {
+		if !strings.Contains(got.String(), want) {
+			t.Errorf("%q is not in\n%s", want, got.String())
+		}
+	}
+}
+
 func TestLossesAreShown(t *testing.T) {
 	var got strings.Builder
 	if err := Losses(&got, bereft(), last(), "orders-2"); err != nil {

@@ -38,6 +38,9 @@ func TestDrain(t *testing.T) {
 		d.awaitReady(2 * time.Minute)
 		after := d.now()
 		t.Logf("%s drained in %s, %d change of hands, ready again after %s", node.Name, drained.Round(10*time.Millisecond), hands, time.Since(at).Round(100*time.Millisecond))
+		if hands > 0 {
+			after.tells(t)
+		}
 		if got := after.Status.Epoch - before.Status.Epoch; got != want || hands != want {
 			t.Errorf("the drain of %s changed hands %d times, and %d after it was given back; want %d: %+v", node.Name, hands, got-hands, want, after.Status.HandOvers)
 		}
@@ -58,6 +61,7 @@ func TestDrain(t *testing.T) {
 	if after.Status.HandOvers[0].Cause != "switchover" || after.Status.Epoch != before.Status.Epoch+1 {
 		t.Errorf("epoch %d after %d, by %+v; want one switchover", after.Status.Epoch, before.Status.Epoch, after.Status.HandOvers[0])
 	}
+	after.tells(t)
 	if diff := differs(pods, d.pods()); diff != nil {
 		t.Errorf("a cordon replaced pods: %v", diff)
 	}
@@ -96,6 +100,13 @@ func (p placed) node(instance string) string {
 
 // leads says whether the leader is on a node.
 func (p placed) leads(node string) bool { return p.node(p.Status.Leader) == node }
+
+// tells how the newest change of hands went.
+func (p placed) tells(t *testing.T) {
+	t.Helper()
+	h := p.Status.HandOvers[0]
+	t.Logf("%s took over from %s, %s, in %d ms: %s; %s", h.To, h.From, h.Cause, h.DurationMillis, told(h.Steps), h.Why)
+}
 
 func (d *database) kubectl(args ...string) {
 	d.t.Helper()

@@ -70,7 +70,7 @@ func TestRecover(t *testing.T) {
 	})
 	t.Logf("three again after %s", time.Since(at).Round(100*time.Millisecond))
 	now := d.now()
-	if h := now.Status.HandOvers[0]; h.Cause != "recover" || h.From != lost || h.To != left || !strings.Contains(h.Why, "accepted the loss") || now.Status.Epoch != before.Status.Epoch+1 {
+	if h := now.Status.HandOvers[0]; h.Cause != "recover" || h.From != lost || h.To != left || !strings.Contains(h.Why, "accepted the loss") || now.Status.Epoch <= before.Status.Epoch { // by more than one where a replica had stood in vain
 		t.Errorf("epoch %d after %d, by %+v", now.Status.Epoch, before.Status.Epoch, h)
 	}
 	for _, i := range now.Status.Instances {

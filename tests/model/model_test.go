@@ -35,7 +35,7 @@ func TestTheProtocolHolds(t *testing.T) {
 		"three become two or one, re-cloned": "-DN=3 -DEMAX=2 -DW=1 -DCRASHES=1 -DCHANGES=2 -DWIPES=1",
 		"Lease deleted or restored":          "-DN=3 -DEMAX=3 -DW=1 -DCRASHES=0 -DRESTORES=1",
 		"Lease restored to older members":    "-DN=3 -DEMAX=2 -DW=0 -DCRASHES=0 -DCHANGES=2 -DRESTORES=1",
-		"recovery from a lost majority":      "-DN=3 -DEMAX=3 -DW=1 -DCRASHES=0 -DRECOVERS=1",
+		"recovery from a lost majority":      "-DN=3 -DEMAX=3 -DW=0 -DCRASHES=0 -DRECOVERS=1",
 		"recovery, and one restarts":         "-DN=3 -DEMAX=2 -DW=1 -DCRASHES=1 -DLOSSES=1 -DRECOVERS=1",
 	}
 	for name, flags := range tests {
