@@ -155,7 +155,7 @@ func (d *draft) leastBehind(fit func(name string) bool) string {
 		if name == d.Leadership.Leader || !d.healthy(name) || !fit(name) {
 			continue
 		}
-		lag := d.seen.report(name).LagBytes
+		lag := lagClass(d.seen.report(name).LagBytes) // for a few bytes no hand-over that is under way is called off for another
 		if lag >= 0 && (best == "" || lag < bestLag) {
 			best, bestLag = name, lag
 		}

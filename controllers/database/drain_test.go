@@ -146,6 +146,20 @@ func TestVacate(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a few bytes of lag do not change the target while it is under way", func(t *testing.T) {
+		s := placed().cordon("node-a")
+		for _, lag := range []int64{0, 8 << 10, 1 << 20} {
+			s.report("orders-2", func(r *engine.Report) { r.LagBytes = lag })
+			_, got := play(t, s)
+			if diff := cmp.Diff(to("2"), got.Aims); diff != "" {
+				t.Errorf("with orders-2 %d bytes behind (-want +got):\n%s", lag, diff)
+			}
+		}
+		s.report("orders-2", func(r *engine.Report) { r.LagBytes = 64 << 20 })
+		if _, got := play(t, s); !cmp.Equal(to("3"), got.Aims) {
+			t.Errorf("one that is far behind is chosen: %q", got.Aims)
+		}
+	})
 	t.Run("a successor for another reason is rather one that stays", func(t *testing.T) {
 		s := placed().cordon("node-b")
 		d := &draft{seen: s.Seen, Plan: decide(s.Seen, surroundings(), noon())}
