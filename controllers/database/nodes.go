@@ -58,7 +58,7 @@ func (r *Reconciler) node(ctx context.Context, name string) (*corev1.Node, error
 // databasesOn are the Databases with an instance on a node.
 func (r *Reconciler) databasesOn(ctx context.Context, obj client.Object) []reconcile.Request {
 	var pods corev1.PodList
-	if err := r.read.List(ctx, &pods, client.HasLabels{v1.LabelDatabase}); err != nil {
+	if err := r.read.List(ctx, &pods, client.HasLabels{v1.LabelDatabase}, client.UnsafeDisableDeepCopy); err != nil {
 		logr.FromContextOrDiscard(ctx).Error(err, "list the pods on a node that changed", "node", obj.GetName())
 		return nil // the cache does not fail once it is filled; the slow resync is behind it
 	}

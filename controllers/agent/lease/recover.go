@@ -61,9 +61,10 @@ func (m *Machine) refuseRecovery(why string) {
 	m.note(EventRefused, m.voter.promise.Epoch, why)
 }
 
-// hinderRecovery tries again for as long as a grant that nobody renews any more, or a receiver that ends, may take.
+// hinderRecovery tries again for as long as a grant that nobody renews any more may last, and then the wait of a member that has just
+// been started.
 func (m *Machine) hinderRecovery(why string) {
-	if m.now.Sub(m.recovery.since) >= 2*m.cfg.Grant {
+	if m.now.Sub(m.recovery.since) >= 3*m.cfg.Grant {
 		m.refuseRecovery(why)
 		return
 	}

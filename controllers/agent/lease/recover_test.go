@@ -103,14 +103,14 @@ func TestRecover(t *testing.T) {
 		}, "m1", "", "m0 m1 m2"},
 		"a leader lives": {func(_ *testing.T, w *world) {
 			w.recover(w.byName["m1"])
-			w.run(10 * time.Second)
+			w.run(15 * time.Second)
 		}, "m0", "m0 leads", "m0 m1 m2"},
 		"a leader lives, and the member is cut off from it and from all": {func(_ *testing.T, w *world) {
 			for _, o := range []string{"m0", "m2"} {
 				w.cut[[2]string{"m1", o}], w.cut[[2]string{o, "m1"}] = true, true
 			}
 			w.recover(w.byName["m1"])
-			w.run(10 * time.Second)
+			w.run(15 * time.Second)
 		}, "m0", "does not answer, and is not known to be gone", "m0 m1 m2"},
 		"the leader is gone and the two others can elect one of them": {func(_ *testing.T, w *world) {
 			w.byName["m0"].crash()
@@ -122,7 +122,7 @@ func TestRecover(t *testing.T) {
 			w.byName["m0"].crash()
 			w.byName["m1"].start()
 			w.recover(w.byName["m1"])
-			w.run(10 * time.Second)
+			w.run(15 * time.Second)
 			w.byName["m0"].start()
 			w.byName["m2"].start()
 			w.run(20 * time.Second)
@@ -132,7 +132,7 @@ func TestRecover(t *testing.T) {
 			w.order(w.byName["m1"], Recovery{ID: "x", LeaseVersion: "1", Lost: []string{"m0", "m2"}})
 			w.run(10 * time.Second)
 			w.recover(w.byName["m1"])
-			w.run(10 * time.Second)
+			w.run(15 * time.Second)
 		}, "m1", "the Lease has changed", "m1"},
 	}
 	for name, test := range tests {
