@@ -204,3 +204,17 @@ func TestTheLastPositionIsKept(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestWhoStillLeadsHearsOfTheLease: one that was believed to be gone, and leads by an older epoch, is told which version to look at.
+func TestWhoStillLeadsHearsOfTheLease(t *testing.T) {
+	s := settled(3)
+	s.Lease.ResourceVersion = "7"
+	s.Lease.Annotations[v1.AnnotationLeadership] = `{"epoch":5,"leader":"orders-2","voters":["orders-2"]}`
+	got := map[string]string{}
+	for _, p := range decide(s.Seen, surroundings(), noon()).Aims {
+		got[p.To.Instance] = p.Aim.LeaseVersion
+	}
+	if diff := cmp.Diff(map[string]string{"orders-1": "7", "orders-2": "7", "orders-3": ""}, got); diff != "" {
+		t.Errorf("LeaseVersion (-want +got):\n%s", diff)
+	}
+}
