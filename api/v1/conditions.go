@@ -23,6 +23,8 @@ const (
 	ReasonChanging = "Changing"
 	// ReasonNoPrimary : no instance leads. See status.instances for what each waits for.
 	ReasonNoPrimary = "NoPrimary"
+	// ReasonMajorityLost : so many voters have lost their data that none can be elected; `kubectl plimsoll recover` shows what is left.
+	ReasonMajorityLost = "MajorityLost"
 	// ReasonLeaderSilent : the manager does not hear the leader, which the kubelet finds ready; check the network policies for port 7470.
 	ReasonLeaderSilent = "LeaderSilent"
 	// ReasonInstancesNotReady : some instances are not ready. See their messages in status.instances.

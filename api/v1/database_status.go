@@ -77,6 +77,10 @@ type InstanceStatus struct {
 	// +optional
 	Position string `json:"position,omitempty"`
 
+	// LastPosition is the last Position that was told while the instance tells none now: it is silent, or has lost its data.
+	// +optional
+	LastPosition string `json:"lastPosition,omitempty"`
+
 	// LagBytes behind the leader. Absent if unknown.
 	// +optional
 	LagBytes *int64 `json:"lagBytes,omitempty"`
@@ -165,7 +169,7 @@ type RequestStatus struct {
 	// ID of the request.
 	ID string `json:"id"`
 
-	// Kind of the request: switchover, restart or rotate.
+	// Kind of the request: switchover, restart, rotate or recover.
 	Kind string `json:"kind"`
 
 	// Target instance, if one was named.
@@ -200,7 +204,8 @@ type HandOver struct {
 	// To is the new leader.
 	To string `json:"to"`
 
-	// Cause in a word: bootstrap, switchover, failover, or resume (the same leader came back).
+	// Cause in a word: bootstrap, switchover, failover, resume (the same leader came back), or recover (a majority was lost for good,
+	// and a person accepted that what the new leader lacks is lost).
 	Cause string `json:"cause"`
 
 	// At is when the new leader began to take writes.

@@ -25,6 +25,9 @@ const (
 	AnnotationRestart = "plimsoll.dev/restart"
 	// AnnotationRotate on a Database asks for a new certificate authority and new certificates: a Request as JSON, without a target.
 	AnnotationRotate = "plimsoll.dev/rotate-certificates"
+	// AnnotationRecover on a Database gives the lead to one instance after a majority is lost for good: a Request as JSON, with its
+	// leaseVersion and acceptLoss.
+	AnnotationRecover = "plimsoll.dev/recover"
 	// AnnotationFence on a Database lists instances to fence beside spec.maintenance.fenced, comma-separated.
 	AnnotationFence = "plimsoll.dev/fence"
 
@@ -47,7 +50,7 @@ const (
 	KindWitness  = "witness"
 )
 
-// Request is what the annotations AnnotationSwitchover, AnnotationRestart and AnnotationRotate hold, as JSON.
+// Request is what the annotations AnnotationSwitchover, AnnotationRestart, AnnotationRotate and AnnotationRecover hold, as JSON.
 type Request struct {
 	// ID of the request, unique among those of its kind to its Database; the answer in status.requests carries both.
 	ID string `json:"id"`
@@ -55,4 +58,9 @@ type Request struct {
 	Target string `json:"target,omitempty"`
 	// Expires in RFC 3339; a request that was not begun by then is answered Expired.
 	Expires string `json:"expires"`
+	// LeaseVersion is the resourceVersion of the Lease on which the loss was accepted (recover): if the Lease has changed since,
+	// nothing is done.
+	LeaseVersion string `json:"leaseVersion,omitempty"`
+	// AcceptLoss must be true (recover): what the instance lacks is lost.
+	AcceptLoss bool `json:"acceptLoss,omitempty"`
 }

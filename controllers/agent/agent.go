@@ -49,11 +49,12 @@ type Agent struct {
 	logs     *logs
 	pump     func(ctx context.Context, from io.Reader, emit func(Entry)) error
 
-	taking sync.Mutex // one aim at a time
-	aim    engine.Aim
-	hasAim bool
-	rev    string
-	asked  patience
+	taking  sync.Mutex // one aim at a time
+	aim     engine.Aim
+	hasAim  bool
+	rev     string
+	asked   patience
+	ordered patience // the recovery
 }
 
 // New makes an agent from its parts and from what the volume remembers. It starts nothing.
@@ -162,14 +163,15 @@ func (a *Agent) take(aim engine.Aim) error {
 func (a *Agent) spread(aim engine.Aim, rev string) {
 	a.aim, a.hasAim, a.rev = aim, true, rev
 	a.asked = a.asked.with(aim.Switchover, a.clock.Now())
+	a.ordered = a.ordered.withRecovery(aim.Recovery, a.clock.Now())
 	a.peers.want(aim)
 	a.keeper.want(aim)
-	a.reporter.want(aim, rev, a.asked.until)
-	a.runner.Want(leaseAim(aim, a.asked.until))
+	a.reporter.want(aim, rev, a.asked.until, a.ordered.until)
+	a.runner.Want(leaseAim(aim, a.asked.until, a.ordered.until))
 }
 
-// leaseAim is the part of the aim that decides about the leadership. A switchover may begin until the given time.
-func leaseAim(aim engine.Aim, until lease.Time) lease.Aim {
+// leaseAim is the part of the aim that decides about the leadership. A switchover and a recovery may begin until the given times.
+func leaseAim(aim engine.Aim, until, recoverUntil lease.Time) lease.Aim {
 	out := lease.Aim{Fenced: aim.Stop, LeaseVersion: aim.LeaseVersion, Preferred: aim.Synchronous == synchronousPreferred}
 	for _, m := range aim.Members {
 		out.Members = append(out.Members, m.Name)
@@ -179,6 +181,9 @@ func leaseAim(aim engine.Aim, until lease.Time) lease.Aim {
 	}
 	if s := aim.Switchover; s != nil {
 		out.Switchover = lease.Switchover{ID: s.ID, Target: s.Target, Expires: until}
+	}
+	if o := aim.Recovery; o != nil {
+		out.Recovery = lease.Recovery{ID: o.ID, LeaseVersion: o.LeaseVersion, Lost: o.Lost, Expires: recoverUntil}
 	}
 	return out
 }

@@ -50,7 +50,7 @@ func TestALeaderAnswersByItsBootClock(t *testing.T) {
 	r := newReporter(Config{Instance: "orders-1"}, clock, newCertificates(t.TempDir(), t.TempDir()), func() string { return "" })
 	aim := aimFor(func(a *engine.Aim) { a.Switchover = &engine.Switchover{ID: "s", Within: time.Minute.Milliseconds()} })
 	r.sample.Word.Decision = lease.Decision{Role: lease.RolePrimary}
-	r.want(aim, "1", patience{}.with(aim.Switchover, clock.now).until)
+	r.want(aim, "1", patience{}.with(aim.Switchover, clock.now).until, 0)
 	waiting := []engine.Answer{{ID: "s", State: "Running", Message: "waits for a fit member to take over"}}
 	over := []engine.Answer{{ID: "s", State: "Expired", Message: "no fit member could take over in time"}}
 	if diff := cmp.Diff(waiting, r.answers()); diff != "" {
@@ -62,11 +62,48 @@ func TestALeaderAnswersByItsBootClock(t *testing.T) {
 	}
 }
 
+// TestARecoveryIsAnsweredByWhoWasNamed, in every state.
+func TestARecoveryIsAnsweredByWhoWasNamed(t *testing.T) {
+	leads := lease.Decision{Role: lease.RolePrimary, Record: lease.Record{Epoch: 8, Recovered: lease.Recovered{ID: "r", Epoch: 8}}}
+	for sentence, row := range map[string]struct {
+		decision lease.Decision
+		server   engine.Kind
+		refused  string
+		after    time.Duration
+		want     engine.Answer
+	}{
+		"it has begun":             {lease.Decision{Role: lease.RoleReplica}, engine.Replica, "", 0, engine.Answer{ID: "r", State: "Running", Message: "asks the others whether they know of a leader"}},
+		"somebody leads":           {lease.Decision{Role: lease.RoleReplica}, engine.Replica, "orders-2 leads", 0, engine.Answer{ID: "r", State: "Failed", Message: "orders-2 leads"}},
+		"its time is over":         {lease.Decision{Role: lease.RoleReplica}, engine.Replica, "", time.Minute, engine.Answer{ID: "r", State: "Expired", Message: "it could not be begun in time"}},
+		"the Lease names it":       {leads, engine.Replica, "", time.Minute, engine.Answer{ID: "r", State: "Running", Message: "orders-1 has the lead by the Lease, and is being promoted"}},
+		"its server is primary":    {leads, engine.Primary, "", 0, engine.Answer{ID: "r", State: "Done", Message: "orders-1 leads with epoch 8, at first as the only voter"}},
+		"that of an earlier order": {lease.Decision{Role: lease.RoleReplica, Record: lease.Record{Recovered: lease.Recovered{ID: "q"}}}, engine.Replica, "", 0, engine.Answer{ID: "r", State: "Running", Message: "asks the others whether they know of a leader"}},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			clock := &setClock{now: lease.Time(time.Hour)}
+			r := newReporter(Config{Instance: "orders-1"}, clock, newCertificates(t.TempDir(), t.TempDir()), func() string { return "" })
+			r.sample = sample{Word: word{Decision: row.decision}, Report: engine.Report{Role: row.server}}
+			order := &engine.Recovery{ID: "r", Within: time.Minute.Milliseconds()}
+			r.want(aimFor(func(a *engine.Aim) { a.Recovery = order }), "1", 0, patience{}.withRecovery(order, clock.now).until)
+			if row.refused != "" {
+				r.event(lease.Event{Kind: lease.EventRefused, Cause: row.refused})
+			}
+			clock.now = clock.now.Add(row.after)
+			if diff := cmp.Diff([]engine.Answer{row.want}, r.answers()); diff != "" {
+				t.Errorf("answer (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestASwitchoverOnTheVolumeIsNotCarriedOut: an agent that starts again does not know how old it is. The manager sees another revision,
 // and sends it again if it still holds.
 func TestASwitchoverOnTheVolumeIsNotCarriedOut(t *testing.T) {
 	cfg := Config{Namespace: "shop", Database: "orders", UID: testUID, Instance: "orders-1", StateDir: t.TempDir()}
-	with := aimFor(func(a *engine.Aim) { a.Switchover = &engine.Switchover{ID: "s", Within: 60_000} })
+	with := aimFor(func(a *engine.Aim) {
+		a.Switchover = &engine.Switchover{ID: "s", Within: 60_000}
+		a.Recovery = &engine.Recovery{ID: "r", LeaseVersion: "7", Within: 60_000}
+	})
 	without := aimFor(nil)
 	if err := save(cfg.aimPath(), with); err != nil {
 		t.Fatal(err)

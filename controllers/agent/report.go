@@ -20,21 +20,22 @@ type reporter struct {
 	// restartDone reads the newest token.
 	restartDone func() string
 
-	mu       sync.Mutex
-	aim      engine.Aim
-	revision string
-	hasAim   bool
-	until    lease.Time // when the aim's switchover expires
-	sample   sample
-	handOver *engine.HandOver
-	heard    lease.LeaderAt    // the newest word of a leader that this member followed
-	former   string            // the newest leader that was known
-	ailing   string            // why the member cannot do its work
-	step     lease.Time        // when the server last kept up with its leader, or had none to keep up with
-	aborted  map[string]string // switchover that was called off, and why; of the newest few
-	current  engine.Report
-	at       time.Time
-	changed  chan struct{} // closed and made anew at each change
+	mu           sync.Mutex
+	aim          engine.Aim
+	revision     string
+	hasAim       bool
+	until        lease.Time // when the aim's switchover expires
+	recoverUntil lease.Time // and its recovery
+	sample       sample
+	handOver     *engine.HandOver
+	heard        lease.LeaderAt    // the newest word of a leader that this member followed
+	former       string            // the newest leader that was known
+	ailing       string            // why the member cannot do its work
+	step         lease.Time        // when the server last kept up with its leader, or had none to keep up with
+	aborted      map[string]string // switchover or recovery that was called off, and why; of the newest few
+	current      engine.Report
+	at           time.Time
+	changed      chan struct{} // closed and made anew at each change
 }
 
 func newReporter(cfg Config, clock lease.Clock, certs *certificates, restartDone func() string) *reporter {
@@ -48,10 +49,10 @@ func (r *reporter) get() (engine.Report, time.Time, <-chan struct{}) {
 	return r.current, r.at, r.changed
 }
 
-func (r *reporter) want(a engine.Aim, revision string, until lease.Time) {
+func (r *reporter) want(a engine.Aim, revision string, until, recoverUntil lease.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.aim, r.revision, r.hasAim, r.until = a, revision, true, until
+	r.aim, r.revision, r.hasAim, r.until, r.recoverUntil = a, revision, true, until, recoverUntil
 	r.compose()
 }
 
@@ -101,10 +102,11 @@ func (r *reporter) event(e lease.Event) {
 		}
 	case lease.EventAborted:
 		if s := r.aim.Switchover; s != nil {
-			if len(r.aborted) >= maxAborted {
-				clear(r.aborted)
-			}
-			r.aborted[s.ID] = e.Cause
+			r.callOff(s.ID, e.Cause)
+		}
+	case lease.EventRefused:
+		if o := r.aim.Recovery; o != nil {
+			r.callOff(o.ID, e.Cause)
 		}
 	case lease.EventReleased, lease.EventExpired, lease.EventSuperseded, lease.EventGaveUp, lease.EventRaised, lease.EventMembers,
 		lease.EventDegraded, lease.EventRestored, lease.EventIgnored, lease.EventBroken:
@@ -123,6 +125,13 @@ func (r *reporter) measured(record lease.Record) *engine.HandOver {
 	told.Ahead = int64(max(r.heard.End.At, record.Start.At) - record.Start.At)
 	r.handOver = &told
 	return r.handOver
+}
+
+func (r *reporter) callOff(id, why string) {
+	if len(r.aborted) >= maxAborted {
+		clear(r.aborted)
+	}
+	r.aborted[id] = why
 }
 
 // handOverFrom is who led before; the first word of a hand-over knows it, the later ones keep it.
@@ -196,7 +205,7 @@ func (r *reporter) build() engine.Report {
 	}
 	switch {
 	case w.Trouble.Reason == noPrimary && alone(d, r.cfg.Instance):
-		out.Reason, out.Problem = "DataLost", "this instance has lost its data, and no other one holds it: bring the volume's content back from a backup, or delete the Database and create it anew"
+		out.Reason, out.Problem = "DataLost", "this instance has lost its data, and no other one holds it: bring the volume's content back from a backup, or delete the Database and create it anew; if another instance is left with data, kubectl plimsoll recover gives it the lead"
 	case w.Trouble.Reason != "":
 		out.Reason, out.Problem = w.Trouble.Reason, w.Trouble.Text
 	case out.Reason != "":
@@ -286,6 +295,9 @@ func stateTold(w word, a engine.Aim, said string) string {
 // answers to the request that the aim holds.
 func (r *reporter) answers() []engine.Answer {
 	s, d := r.aim.Switchover, r.sample.Word.Decision
+	if o := r.aim.Recovery; o != nil {
+		return []engine.Answer{r.recovering(*o)}
+	}
 	if s == nil {
 		return nil
 	}
@@ -305,6 +317,26 @@ func (r *reporter) answers() []engine.Answer {
 		a.Message = "waits for a fit member to take over"
 	}
 	return []engine.Answer{a}
+}
+
+// recovering is how far a recovery is.
+func (r *reporter) recovering(o engine.Recovery) engine.Answer {
+	rec := r.sample.Word.Decision.Record
+	a := engine.Answer{ID: o.ID, State: "Running"}
+	why, refused := r.aborted[o.ID]
+	switch {
+	case rec.Recovered.ID == o.ID && r.sample.Report.Role == engine.Primary:
+		a.State, a.Message = "Done", fmt.Sprintf("%s leads with epoch %d, at first as the only voter", r.cfg.Instance, rec.Epoch)
+	case rec.Recovered.ID == o.ID:
+		a.Message = r.cfg.Instance + " has the lead by the Lease, and is being promoted"
+	case refused:
+		a.State, a.Message = "Failed", why
+	case r.clock.Now() >= r.recoverUntil:
+		a.State, a.Message = "Expired", "it could not be begun in time"
+	default:
+		a.Message = "asks the others whether they know of a leader"
+	}
+	return a
 }
 
 // stateOf leaves out what changes all the time and is no change of state.

@@ -43,11 +43,11 @@ func loadAim(c Config) (engine.Aim, bool, error) {
 	return a, true, nil
 }
 
-// recalled is the aim on the volume without its switchover: how long ago that was asked for, the volume does not know. The manager sends
-// it again if it still holds, since the aim without it has another revision.
+// recalled is the aim on the volume without its switchover or recovery: how long ago that was asked for, the volume does not know. The
+// manager sends it again if it still holds, since the aim without it has another revision.
 func recalled(c Config) (engine.Aim, bool, error) {
 	aim, found, err := loadAim(c)
-	aim.Switchover = nil
+	aim.Switchover, aim.Recovery = nil, nil
 	return aim, found, err
 }
 

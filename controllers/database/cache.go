@@ -31,8 +31,8 @@ func ByMetadata() []client.Object {
 	}
 }
 
-// CacheOptions keep what the manager holds in memory to what is its own and is read: everything but Databases by label, Secrets and
-// ConfigMaps not at all. Without namespaces it is those of the whole cluster.
+// CacheOptions keep what the manager holds in memory to what is its own and is read: everything but Databases and a few
+// words of each node by label, Secrets and ConfigMaps not at all. Without namespaces it is those of the whole cluster.
 func CacheOptions(namespaces []string) (cache.Options, error) {
 	ours, err := labels.NewRequirement(v1.LabelDatabase, selection.Exists, nil)
 	if err != nil {
@@ -47,6 +47,7 @@ func CacheOptions(namespaces []string) (cache.Options, error) {
 		ByObject: map[client.Object]cache.ByObject{
 			&v1.Database{}:          {Label: labels.Everything(), Transform: lean},
 			&coordinationv1.Lease{}: {Transform: lean},
+			&corev1.Node{}:          {Label: labels.Everything(), Transform: leanNode},
 			&corev1.Pod{}:           {Transform: slim.pod},
 		},
 	}

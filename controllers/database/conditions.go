@@ -53,10 +53,12 @@ func ready(s Seen, p Plan, status v1.DatabaseStatus) metav1.Condition {
 		}
 	case waitsForReplicas(s, p):
 		return is(false, v1.ReasonNoMajority, writesWait)
+	case !serves(s, p) && lostMajority(s, p.Leadership) != "":
+		return is(false, v1.ReasonMajorityLost, lostMajority(s, p.Leadership))
 	case !serves(s, p) && p.Leadership.Degraded:
 		return is(false, v1.ReasonNoPrimary, fmt.Sprintf("no instance takes writes: %s alone is known to hold the newest ones, so no other may lead until it is back", p.Leadership.Leader))
 	case !serves(s, p):
-		return is(false, v1.ReasonNoPrimary, "no instance takes writes; status.instances shows what each waits for")
+		return is(false, v1.ReasonNoPrimary, "no instance takes writes; status.instances shows what each waits for"+perhapsLost(s, p.Leadership))
 	default:
 		return is(false, v1.ReasonInstancesNotReady, fmt.Sprintf("%s instances are ready: waiting for %s", status.Ready, listed(notReady(p, status))))
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
@@ -37,7 +38,7 @@ const (
 
 // Options are what a Reconciler is built from.
 type Options struct {
-	// Read is the cache; Live asks the API server itself, for Secrets, ConfigMaps and nodes by name.
+	// Read is the cache; Live asks the API server itself, for Secrets and ConfigMaps by name.
 	Read, Live client.Reader
 	Writer     Writer
 	Agents     Agents
@@ -68,7 +69,6 @@ type Reconciler struct {
 	around     Surroundings
 
 	vault     *Vault
-	zones     *zones
 	asked     *asked
 	positions *positions
 	issued    *Issued
@@ -79,7 +79,7 @@ func New(o Options) *Reconciler {
 	r := &Reconciler{
 		read: o.Read, live: o.Live, writer: o.Writer, agents: o.Agents, reports: o.Reports, metrics: o.Metrics, health: o.Health,
 		events: o.Events, now: o.Now, policy: o.Policy, around: o.Surroundings,
-		zones: newZones(), asked: newAsked(), positions: newPositions(), vault: o.Vault, issued: o.Issued,
+		asked: newAsked(), positions: newPositions(), vault: o.Vault, issued: o.Issued,
 	}
 	return r
 }
@@ -149,6 +149,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
 		}
 		b = b.WatchesMetadata(obj, handler.EnqueueRequestsFromMapFunc(databaseOf), only...)
 	}
+	b = b.Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.databasesOn), builder.WithPredicates(movesInstances()))
 	err := b.WatchesRawSource(r.reports.Source()).WithOptions(controller.Options{
 		MaxConcurrentReconciles: concurrent,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),

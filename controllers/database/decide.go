@@ -100,6 +100,7 @@ type draft struct {
 	invalid  bool // the spec breaks a rule: nothing is rolled towards it
 	handover *engine.Switchover
 	seat     string // the witness that should vote; empty for none
+	recovery *recovery
 	rotating string // how far a rotation that was asked for is
 }
 
@@ -115,7 +116,8 @@ func decide(s Seen, around Surroundings, now time.Time) Plan {
 	for _, next := range []step{
 		(*draft).deleting, (*draft).knownEngine, (*draft).inputs, (*draft).paused, (*draft).refuse, (*draft).earlierVolumes,
 		(*draft).credentials, (*draft).rotateRequest, (*draft).objects, (*draft).plan, (*draft).claims, (*draft).hibernate, (*draft).pods,
-		(*draft).witness, (*draft).shrink, (*draft).roll, (*draft).restartRequest, (*draft).switchoverRequest, (*draft).aims, (*draft).roles,
+		(*draft).witness, (*draft).shrink, (*draft).roll, (*draft).restartRequest, (*draft).switchoverRequest, (*draft).vacate, (*draft).recoverRequest,
+		(*draft).aims, (*draft).roles,
 		(*draft).findings,
 	} {
 		if !next(d) {

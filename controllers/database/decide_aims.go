@@ -52,9 +52,13 @@ func (d *draft) aim(name string, report *engine.Report) engine.Aim {
 	}
 	if name == d.Leadership.Leader {
 		a.Switchover = d.handover
-		if d.seen.Lease != nil {
-			a.LeaseVersion = d.seen.Lease.ResourceVersion
-		}
+	}
+	if (name == d.Leadership.Leader || report.Leading) && d.seen.Lease != nil {
+		a.LeaseVersion = d.seen.Lease.ResourceVersion // one that leads, and is not who the Lease names, must hear of it
+	}
+	if o := d.recovery; o != nil && o.target == name {
+		a.Recovery = &o.order
+		a.Epoch = max(a.Epoch, db.Status.Epoch) // the Lease may be gone, or come from a backup
 	}
 	return a
 }

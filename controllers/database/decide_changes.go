@@ -142,12 +142,20 @@ func (d *draft) rollPods() {
 
 // successor is the healthy replica that is least behind, the first by number among equals.
 func (d *draft) successor() string {
+	// One that will have to leave its node only where there is no other: the lead would have to move once more.
+	if best := d.refuge(); best != "" {
+		return best
+	}
+	return d.leastBehind(func(string) bool { return true })
+}
+
+func (d *draft) leastBehind(fit func(name string) bool) string {
 	best, bestLag := "", int64(0)
 	for _, name := range d.Wanted {
-		if name == d.Leadership.Leader || !d.healthy(name) {
+		if name == d.Leadership.Leader || !d.healthy(name) || !fit(name) {
 			continue
 		}
-		lag := d.seen.report(name).LagBytes
+		lag := lagClass(d.seen.report(name).LagBytes) // for a few bytes no hand-over that is under way is called off for another
 		if lag >= 0 && (best == "" || lag < bestLag) {
 			best, bestLag = name, lag
 		}

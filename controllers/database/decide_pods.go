@@ -215,6 +215,9 @@ func (d *draft) idle(name string) bool {
 
 // findings tells of pods that cannot start and of servers that fail.
 func (d *draft) findings() bool {
+	if lost := lostMajority(d.seen, d.Leadership); lost != "" && bootstrapped(d.seen.Database) {
+		d.stall(v1.ReasonMajorityLost, "%s", lost)
+	}
 	for _, name := range byOrdinal(d.seen.Database.Name, sortedKeys(d.seen.Pods)) {
 		pod := d.seen.Pods[name]
 		if pod.DeletionTimestamp != nil {

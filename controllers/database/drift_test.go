@@ -22,7 +22,7 @@ func TestOnlyWhatIsReadIsHeldInMemory(t *testing.T) {
 	w.database("orders", func(d *v1.Database) { d.Spec.Replicas = new(int32(1)) })
 	w.until("orders", "one instance", running)
 	want := map[string]string{
-		"databases": "whole", "pods": "whole", "persistentvolumeclaims": "whole", "leases": "whole",
+		"databases": "whole", "pods": "whole", "persistentvolumeclaims": "whole", "leases": "whole", "nodes": "whole",
 		"services": "metadata", "serviceaccounts": "metadata", "roles": "metadata", "rolebindings": "metadata", "networkpolicies": "metadata",
 		"poddisruptionbudgets": "metadata", "endpointslices": "metadata",
 	}

@@ -3,13 +3,11 @@ package database
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -17,13 +15,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/desired"
 )
 
-const (
-	// callTimeout bounds one call, or one handful of calls, to the API server or to an agent.
-	callTimeout = 10 * time.Second
-	// zonesFor is how long a node's zone is remembered, and maxZones of how many nodes.
-	zonesFor = time.Hour
-	maxZones = 5000
-)
+// callTimeout bounds one call, or one handful of calls, to the API server or to an agent.
+const callTimeout = 10 * time.Second
 
 // observe reads everything that a pass needs. It only reads; an agent that is silent is a member without a report, no error.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (Seen, error) {
@@ -35,7 +28,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (See
 		}
 		return Seen{}, fmt.Errorf("read Database %s: %w", key, err)
 	}
-	s := Seen{Database: d, Zones: map[string]string{}}
+	s := Seen{Database: d, Nodes: map[string]*corev1.Node{}}
 	var err error
 	if s.Pods, s.Claims, err = r.owned(ctx, d); err != nil {
 		return Seen{}, err
@@ -46,8 +39,11 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (See
 	}
 	s.Heard = r.reports.Follow(key, append(targets(d, s.Pods), targets(d, s.Witnesses)...))
 	for _, pod := range s.Pods {
-		if zone, known := r.zones.of(ctx, r.live, pod.Spec.NodeName, r.now()); known {
-			s.Zones[pod.Spec.NodeName] = zone
+		if pod.Spec.NodeName == "" {
+			continue
+		}
+		if s.Nodes[pod.Spec.NodeName], err = r.node(ctx, pod.Spec.NodeName); err != nil {
+			return Seen{}, err
 		}
 	}
 	s.Asked = r.asked.open(key, s.Heard)
@@ -165,52 +161,4 @@ func (s Seen) failures() int64 {
 		sum += h.Report.AuthFailures
 	}
 	return sum
-}
-
-// zones remembers the zones of nodes: they hardly change, and a watch of all nodes would cost every cluster.
-type zones struct {
-	mu    sync.Mutex
-	known map[string]zone
-}
-
-type zone struct {
-	name string
-	at   time.Time
-}
-
-func newZones() *zones { return &zones{known: map[string]zone{}} }
-
-func (z *zones) of(ctx context.Context, live client.Reader, node string, now time.Time) (string, bool) {
-	if node == "" {
-		return "", false
-	}
-	z.mu.Lock()
-	seen, ok := z.known[node]
-	z.mu.Unlock()
-	if !ok || now.Sub(seen.at) >= zonesFor {
-		seen = zone{name: readZone(ctx, live, node), at: now}
-		z.keep(node, seen)
-	}
-	return seen.name, seen.name != ""
-}
-
-func (z *zones) keep(node string, seen zone) {
-	z.mu.Lock()
-	defer z.mu.Unlock()
-	if len(z.known) >= maxZones {
-		clear(z.known) // a bound, not a policy: the next passes fill it again
-	}
-	z.known[node] = seen
-}
-
-// readZone of a node. It is only for people and dashboards: a node that cannot be read has none, and is asked again after an hour.
-func readZone(ctx context.Context, live client.Reader, node string) string {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	meta := &metav1.PartialObjectMetadata{}
-	meta.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
-	if err := live.Get(ctx, types.NamespacedName{Name: node}, meta); err != nil {
-		return ""
-	}
-	return meta.Labels[corev1.LabelTopologyZone]
 }

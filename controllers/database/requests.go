@@ -16,6 +16,7 @@ const (
 	kindSwitchover = "switchover"
 	kindRestart    = "restart"
 	kindRotate     = "rotate"
+	kindRecover    = "recover"
 
 	// maxRequestBytes bounds what is parsed of an annotation that anyone with rights on the Database may write.
 	maxRequestBytes = 1024

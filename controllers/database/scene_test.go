@@ -216,6 +216,9 @@ func aimGist(a engine.Aim) string {
 	if a.Switchover != nil {
 		text += " switchover " + a.Switchover.ID + " to " + a.Switchover.Target
 	}
+	if o := a.Recovery; o != nil {
+		text += " recover " + o.ID + " on " + o.LeaseVersion + " lost " + strings.Join(o.Lost, ",")
+	}
 	return text
 }
 

@@ -29,8 +29,8 @@ type Seen struct {
 	Lease *coordinationv1.Lease
 	// Heard are the agents' newest reports; a silent one is absent.
 	Heard map[string]Heard
-	// Zones by the name of the node, as far as they are known.
-	Zones map[string]string
+	// Nodes of the pods, by name; one that there is not is nil or absent.
+	Nodes map[string]*corev1.Node
 	// Secrets as they were last read.
 	Secrets Secrets
 	// Issuing is what cert-manager does about the server's certificate.
@@ -50,6 +50,10 @@ type Leadership struct {
 	Degraded bool `json:"degraded,omitempty"`
 	// Switchover is the id of the last one that was carried out.
 	Switchover string `json:"switchover"`
+	// Recovered is the last time that a person accepted a loss.
+	Recovered struct {
+		ID string `json:"id"`
+	} `json:"recovered"`
 }
 
 // leadership reads the Lease's record. A member that says that it leads by a later epoch is ahead of this manager's cache.
@@ -64,7 +68,7 @@ func (s Seen) leadership() Leadership {
 	for _, name := range sortedKeys(s.Heard) {
 		r := s.Heard[name].Report
 		if r.Leading && r.Epoch > l.Epoch {
-			l = Leadership{Epoch: r.Epoch, Leader: name, Voters: r.Voters, Switchover: l.Switchover, Witness: l.Witness}
+			l = Leadership{Epoch: r.Epoch, Leader: name, Voters: r.Voters, Switchover: l.Switchover, Witness: l.Witness, Recovered: l.Recovered}
 		}
 	}
 	slices.Sort(l.Voters)
@@ -106,9 +110,18 @@ func (s Seen) member(name string, l Leadership) engine.Member {
 		Leader: l.Leader == name, Voter: l.votes(name), Report: s.report(name),
 	}
 	if pod := s.Pods[name]; pod != nil {
-		m.Node, m.Zone, m.Image = pod.Spec.NodeName, s.Zones[pod.Spec.NodeName], databaseImage(pod)
+		m.Node, m.Zone, m.Image = pod.Spec.NodeName, s.zone(pod), databaseImage(pod)
 	}
 	return m
+}
+
+// zone of a pod's node; empty where it is not known.
+func (s Seen) zone(pod *corev1.Pod) string {
+	n := s.Nodes[pod.Spec.NodeName]
+	if n == nil {
+		return ""
+	}
+	return n.Labels[corev1.LabelTopologyZone]
 }
 
 func databaseImage(pod *corev1.Pod) string {

@@ -53,13 +53,18 @@ func (s *slimmer) once(list *metav1.FieldsV1) *metav1.FieldsV1 {
 	return list
 }
 
-// pod keeps of its spec where it runs, and which images.
+// pod keeps of its spec where it runs, which images, and which taints it tolerates; what every pod tolerates says nothing.
 func (s *slimmer) pod(o any) (any, error) {
 	pod, is := o.(*corev1.Pod)
 	if !is {
 		return o, nil
 	}
 	spec := corev1.PodSpec{NodeName: pod.Spec.NodeName}
+	for _, t := range pod.Spec.Tolerations {
+		if t.Key != corev1.TaintNodeNotReady && t.Key != corev1.TaintNodeUnreachable {
+			spec.Tolerations = append(spec.Tolerations, t)
+		}
+	}
 	for _, c := range pod.Spec.Containers {
 		spec.Containers = append(spec.Containers, corev1.Container{Name: c.Name, Image: c.Image})
 	}

@@ -22,7 +22,8 @@ func TestTheCacheHoldsOnlyWhatIsRead(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: "orders-1", Labels: map[string]string{"a": "b"}, ManagedFields: []metav1.ManagedFieldsEntry{theirs, ours}},
 			Spec: corev1.PodSpec{
 				NodeName: "node1", Volumes: []corev1.Volume{{Name: "data"}},
-				Containers: []corev1.Container{{Name: "database", Image: "postgres:15", Env: []corev1.EnvVar{{Name: "A", Value: "B"}}}},
+				Tolerations: []corev1.Toleration{{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists}, {Key: "dedicated", Value: "db"}},
+				Containers:  []corev1.Container{{Name: "database", Image: "postgres:15", Env: []corev1.EnvVar{{Name: "A", Value: "B"}}}},
 			},
 			Status: corev1.PodStatus{PodIP: "10.0.0.7"},
 		}
@@ -37,7 +38,10 @@ func TestTheCacheHoldsOnlyWhatIsRead(t *testing.T) {
 	const list = `{"f:metadata":{"f:labels":{"f:a":{}}}}`
 	want := pod(list)
 	want.ManagedFields = want.ManagedFields[1:]
-	want.Spec = corev1.PodSpec{NodeName: "node1", Containers: []corev1.Container{{Name: "database", Image: "postgres:15"}}}
+	want.Spec = corev1.PodSpec{
+		NodeName: "node1", Containers: []corev1.Container{{Name: "database", Image: "postgres:15"}},
+		Tolerations: []corev1.Toleration{{Key: "dedicated", Value: "db"}},
+	}
 	one, two := slim(pod(list)), slim(pod(list))
 	if d := cmp.Diff(want, one); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

@@ -86,7 +86,7 @@ func instance(s Seen, p Plan, name string, now time.Time) v1.InstanceStatus {
 	pod, r := s.Pods[name], s.report(name)
 	i := v1.InstanceStatus{Name: name, Role: roleOf(r), Voter: p.Leadership.votes(name)}
 	if pod != nil {
-		i.Node, i.Zone = pod.Spec.NodeName, s.Zones[pod.Spec.NodeName]
+		i.Node, i.Zone = pod.Spec.NodeName, s.zone(pod)
 	}
 	switch {
 	case r != nil:
@@ -110,7 +110,20 @@ func instance(s Seen, p Plan, name string, now time.Time) v1.InstanceStatus {
 	default:
 		i.State, i.Message = "starting", oneLine(waitsFor(s, name, now))
 	}
+	if i.Position == "" {
+		i.LastPosition = positionTold(s.Database, name)
+	}
 	return i
+}
+
+// positionTold is the last position that status told of an instance.
+func positionTold(d *v1.Database, name string) string {
+	for _, i := range d.Status.Instances {
+		if i.Name == name {
+			return cmp.Or(i.Position, i.LastPosition)
+		}
+	}
+	return ""
 }
 
 // nearlyFull is from when on a volume is worth a word, in per cent: what grows by itself has grown before.

@@ -40,6 +40,8 @@ type Aim struct {
 	LeaseVersion string `json:"leaseVersion,omitempty"`
 	// Switchover that the leader should carry out.
 	Switchover *Switchover `json:"switchover,omitempty"`
+	// Recovery that this member should carry out: a person named it to lead alone, because a majority of the voters is lost for good.
+	Recovery *Recovery `json:"recovery,omitempty"`
 }
 
 // Peer is a member and the address of its pod.
@@ -55,6 +57,16 @@ type Switchover struct {
 	ID     string `json:"id"`
 	Target string `json:"target,omitempty"`
 	Within int64  `json:"within"`
+}
+
+// Recovery from a lost majority. Nothing is done if the Lease has another resourceVersion than the one that the loss was accepted on.
+// Within is as in Switchover.
+type Recovery struct {
+	ID           string `json:"id"`
+	LeaseVersion string `json:"leaseVersion"`
+	// Lost members do not run, by the manager's word: all others must say that they know of no leader.
+	Lost   []string `json:"lost,omitempty"`
+	Within int64    `json:"within"`
 }
 
 // Revision is a hash of the aim's content, the same for the same content.

@@ -20,6 +20,8 @@ func advice(reason string) string {
 	switch reason {
 	case v1.ReasonNoPrimary:
 		return "see what each instance waits for above; kubectl plimsoll logs shows the servers' own words"
+	case v1.ReasonMajorityLost:
+		return "bring a lost volume back, or run the command that the message names: without --accept-loss it only shows what would be lost"
 	case v1.ReasonLeaderSilent:
 		return "let the operator's pods reach port 7470 of the Database's pods; kubectl plimsoll psql shows whether it takes writes"
 	case v1.ReasonInstancesNotReady:

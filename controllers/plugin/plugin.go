@@ -66,7 +66,7 @@ func New(c Config) *cobra.Command {
 		f.Hidden = !slices.Contains([]string{clientcmd.RecommendedConfigPathFlag, clientcmd.FlagContext, clientcmd.FlagNamespace}, f.Name)
 	})
 	s := &session{Config: c, kubeconfig: clientcmd.NewNonInteractiveDeferredLoadingClientConfig(loading, overrides)}
-	root.AddCommand(newStatus(s), newSwitchover(s), newRestart(s), newRotate(s), newFence(s), newUnfence(s), newPsql(s), newLogs(s), newVersion(s))
+	root.AddCommand(newStatus(s), newSwitchover(s), newRestart(s), newRotate(s), newRecover(s), newFence(s), newUnfence(s), newPsql(s), newLogs(s), newVersion(s))
 	return root
 }
 

@@ -57,7 +57,10 @@ type request struct {
 	*session
 	annotation, kind string
 	expires, timeout time.Duration
-	noWait           bool
+	// leaseVersion and acceptLoss are a recovery's.
+	leaseVersion string
+	acceptLoss   bool
+	noWait       bool
 }
 
 func (r *request) flags(c *cobra.Command) {
@@ -101,7 +104,9 @@ func (r *request) ask(ctx context.Context, k *cluster, name, target string) (str
 	if err != nil {
 		return "", err
 	}
-	raw, err := json.Marshal(v1.Request{ID: id, Target: target, Expires: r.Now().Add(r.expires).UTC().Format(time.RFC3339)})
+	raw, err := json.Marshal(v1.Request{
+		ID: id, Target: target, Expires: r.Now().Add(r.expires).UTC().Format(time.RFC3339), LeaseVersion: r.leaseVersion, AcceptLoss: r.acceptLoss,
+	})
 	if err != nil {
 		return "", fmt.Errorf("encode the %s of %s: %w", r.kind, name, err)
 	}

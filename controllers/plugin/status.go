@@ -170,7 +170,7 @@ func (p *printer) instances(all []v1.InstanceStatus) {
 	p.line("")
 	p.line("INSTANCE\tROLE\tSTATE\tREADY\tPOSITION\tLAG\tNODE\tZONE\tNOTE")
 	for _, i := range all {
-		p.line("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", i.Name, role(i), or(i.State, "-"), yes(i.Ready), or(i.Position, "-"), lag(i), or(i.Node, "-"), or(i.Zone, "-"), note(i))
+		p.line("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", i.Name, role(i), or(i.State, "-"), yes(i.Ready), position(i), lag(i), or(i.Node, "-"), or(i.Zone, "-"), note(i))
 	}
 }
 
@@ -279,6 +279,14 @@ func role(i v1.InstanceStatus) string {
 		return or(string(i.Role), string(v1.RoleUnknown))
 	}
 	return string(i.Role) + " (no vote yet)"
+}
+
+// position that it has, or had when it was last heard of with data.
+func position(i v1.InstanceStatus) string {
+	if i.Position == "" && i.LastPosition != "" {
+		return "was " + i.LastPosition
+	}
+	return or(i.Position, "-")
 }
 
 func note(i v1.InstanceStatus) string {

@@ -13,6 +13,7 @@
  *   CHANGES, WIPES   budgets of membership changes and of re-clones
  *   RESTORES    budget of a Lease that is deleted, or restored from a backup
  *   WITNESS     member 2 holds no data: it grants and supports; the two others go on alone once the Lease says so (mode preferred)
+ *   RECOVERS    budget of a person's orders to lead alone, with what the member lacks accepted as lost
  *   CALM        from every state a calm schedule must end with a leader
  *   BUG_*       a planted bug
  */
@@ -109,6 +110,13 @@ byte wipes = WIPES;
 #ifdef ASYNC
 /* A request for a grant from i to j: 0 none, 1 on its way, 2 its answer is; with the ticks left since it was sent. */
 byte asked[N * N], askedLeft[N * N], askedEpoch[N * N];
+#endif
+
+#ifdef RECOVERS
+byte recovers = RECOVERS;
+bit  ordered[N];          /* recovers() */
+byte heard[N];            /* cand.answers: who said that it is free, or is known not to run */
+bit  lateOrdered;         /* the late swap is a recovery's */
 #endif
 
 /* The Lease, and one swap that may land late. */
@@ -465,6 +473,35 @@ hidden byte i, j, k, e, m, n, w, p, q;
 #define CAN_CALM (has && TOP_PROMISE < EMAX && leaseEpoch < EMAX && (LOSSES == 0 || COUNT(WITH_DATA & leaseList) >= MAJORITY(leaseList)))
 #endif
 
+#ifdef RECOVERS
+/* recover.go contradicted(): free by its own word, or not running by the manager's. That word is believed of any that is idle, bound or
+ * not, once it has restarted; so a member comes back while the order is under way. */
+#ifdef BUG_RECOVER_ASKS_NOBODY
+#define FREE(j) true
+#elif defined(BUG_RECOVER_BESIDE_CANDIDATES)
+#define FREE(j) (stage[j] != LEADING && until[j] == 0)
+#else
+#define FREE(j) (stage[j] == IDLE && until[j] == 0)
+#endif
+#define EVERYBODY ((1 << N) - 1)
+#define CAN_ORDER(i) (recovers > 0 && stage[i] == IDLE && data[i] && has && !MINE(i) && OWN_EPOCH(i) < EMAX)
+#define CAN_TELL(i, j) (ordered[i] && fresh[i] && stage[i] == IDLE && !IN(j, heard[i]) && FREE(j))
+#define CAN_RECOVER(i) (ordered[i] && fresh[i] && stage[i] == IDLE && (heard[i] | BIT(i)) == EVERYBODY && OWN_EPOCH(i) < EMAX && !TIED(i, i))
+#define FORGET_ORDER(x) ordered[x] = 0; heard[x] = 0;
+#define ASK_AGAIN(x) heard[x] = 0;
+#define SET_LATE_ORDERED(x) lateOrdered = ordered[x];
+#define LATE_ORDER_GONE lateOrdered = 0;
+#define ACCEPTS(x) if :: ordered[x] -> acked = acked & log[x] :: else fi; FORGET_ORDER(x)
+#define LATE_ACCEPTS if :: lateOrdered -> acked = acked & log[lateLeader] :: else fi;
+#else
+#define FORGET_ORDER(x)
+#define ASK_AGAIN(x)
+#define SET_LATE_ORDERED(x)
+#define LATE_ORDER_GONE
+#define ACCEPTS(x)
+#define LATE_ACCEPTS
+#endif
+
 /* Whatever a candidate or leader has under way may land after it has moved on. */
 inline leaves(x) {
 	if
@@ -478,6 +515,7 @@ inline leaves(x) {
 	:: !late && CAN_RESTORE(x) ->
 		late = 1; lateEpoch = epoch[x]; lateLeader = x; lateList = list[x]; lateDegraded = 0
 #endif
+		SET_LATE_ORDERED(x)
 #ifdef CHANGES
 	:: !late && stage[x] == LEADING && next[x] != 0 && fresh[x] && !LANDED(x) && NOT_RAISING(x) ->
 		late = 1; lateEpoch = epoch[x]; lateLeader = x; lateList = next[x];
@@ -502,6 +540,7 @@ inline becomesIdle(x) {
 		FORGET_CHANGE(x)
 		FORGET_RAISE(x)
 		FORGET_STEP(x)
+		FORGET_ORDER(x)
 		k = 0
 	}
 }
@@ -556,6 +595,7 @@ inline leaseChanges(x, c, l) {
 		late = 0; lateEpoch = 0; lateLeader = 0; lateList = 0;
 		LATE_DEGRADED_GONE
 		LATE_VERSION_GONE
+		LATE_ORDER_GONE
 		k = 0
 	}
 }
@@ -611,6 +651,7 @@ inline onGrant(x, j, ep) {
 	:: stage[j] == STANDING || stage[j] == CLAIMING -> leaves(j); becomesIdle(j)
 	:: else
 	fi;
+	ASK_AGAIN(j)
 	KNOWS(j, ep, version[x])
 	promises(j, ep, x);
 	bound[j] = x; until[j] = G;
@@ -769,6 +810,7 @@ active proctype world() {
 		gives(epoch[i], i);
 		leaseChanges(epoch[i], i, list[i]);
 		SAME_RECORD(i)
+		ACCEPTS(i)
 		SWAPPED(i)
 		fresh[i] = 1; stage[i] = CLAIMING; support[i] = 0; led[i] = 0;
 		KNOWS(i, epoch[i], leaseVersion)
@@ -778,6 +820,7 @@ active proctype world() {
 		printf("a late swap lands: %d at epoch %d\n", lateLeader, lateEpoch);
 		gives(lateEpoch, lateLeader);
 		LATE_DEGRADED
+		LATE_ACCEPTS
 		LATE_SWAPPED
 		leaseChanges(lateEpoch, lateLeader, lateList);
 		k = 0
@@ -866,6 +909,35 @@ active proctype world() {
 	}
 	:: atomic { SOME(CAN_RELAX); printf("%d goes on alone\n", i); strict[i] = 0; marked[i] = 0; mark[i] = 0; settles(i) }
 #endif
+#ifdef RECOVERS
+	/* idle.go recoverNow(): a person has accepted the loss on the Lease as it is; the member reads it. */
+	:: atomic { SOME(CAN_ORDER);
+		printf("%d is ordered to recover\n", i);
+		recovers--;
+		reads(i);
+		ordered[i] = 1; heard[i] = BIT(i); fresh[i] = 1;
+		BASE_VERSION(i)
+	}
+	/* recover.go startRecovery(), contradicted() */
+	:: atomic { PAIR(CAN_TELL);
+		printf("%d is free, or does not run, says %d\n", j, i);
+		heard[i] = heard[i] | BIT(j)
+	}
+	/* recover.go progressRecovery(), recoveryRecord(): it stands by itself, with itself as the only voter. */
+	:: atomic { SOME(CAN_RECOVER);
+		e = OWN_EPOCH(i); m = e;
+		d_step { for (k : 0 .. N - 1) { if :: pe[k] > m -> m = pe[k] :: else fi } k = 0 }
+		if
+		:: true
+		:: m > e && m < EMAX -> e = m
+		fi;
+		e++;
+		promises(i, e, i);
+		stage[i] = STANDING; epoch[i] = e; list[i] = BIT(i); support[i] = BIT(i);
+		printf("%d recovers with epoch %d\n", i, e)
+	}
+#endif
+
 #ifdef CHANGES
 	/* change.go progressMembers(): one member comes or goes. */
 	:: atomic { PAIR(CAN_CHANGE);

@@ -38,6 +38,8 @@ func TestTheProtocolHolds(t *testing.T) {
 		"three become two or one, re-cloned": "-DN=3 -DEMAX=2 -DW=1 -DCRASHES=1 -DCHANGES=2 -DWIPES=1",
 		"Lease deleted or restored":          "-DN=3 -DEMAX=3 -DW=1 -DCRASHES=0 -DRESTORES=1",
 		"Lease restored to older members":    "-DN=3 -DEMAX=2 -DW=0 -DCRASHES=0 -DCHANGES=2 -DRESTORES=1",
+		"recovery from a lost majority":      "-DN=3 -DEMAX=3 -DW=0 -DCRASHES=0 -DRECOVERS=1",
+		"recovery, and one restarts":         "-DN=3 -DEMAX=2 -DW=1 -DCRASHES=1 -DLOSSES=1 -DRECOVERS=1",
 	}
 	for name, flags := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -72,6 +74,8 @@ func TestTheModelFindsPlantedBugs(t *testing.T) {
 		"a restarted leader claims its epoch again":        {"-DN=3 -DEMAX=2 -DW=0 -DCRASHES=1 -DRESUME", "S3: promoted before the deadline"},
 		"the version of the Lease's record does not count": {"-DN=3 -DEMAX=2 -DW=0 -DCRASHES=0 -DCHANGES=2 -DRESTORES=1 -DBUG_VERSION_FORGOTTEN", "S2: an epoch has two leaders"},
 		"a voter never moves on to another candidate":      {"-DN=3 -DEMAX=3 -DW=0 -DCRASHES=0 -DCALM -DBUG_NEVER_MOVES_ON", "L1: "},
+		"a recovery asks nobody":                           {"-DN=3 -DEMAX=2 -DW=1 -DCRASHES=0 -DRECOVERS=1 -DBUG_RECOVER_ASKS_NOBODY", "VIOLATED S"},
+		"a recovery beside one who has won unknowingly":    {"-DN=3 -DEMAX=3 -DW=0 -DCRASHES=0 -DRECOVERS=1 -DBUG_RECOVER_BESIDE_CANDIDATES", "VIOLATED S"},
 		// A limit that decision 0002 names: the model must show it, or it shows too little.
 		"a promise is lost while its candidate is at work": {"-DN=3 -DEMAX=3 -DW=1 -DCRASHES=1 -DFORGETS=1 -DFORGETS_AT_WORK", "VIOLATED S1: "},
 	}

@@ -22,6 +22,7 @@ const (
 	causeResume     = "resume"
 	causeFailover   = "failover"
 	causeSwitchover = "switchover"
+	causeRecover    = "recover"
 )
 
 func (m *Machine) retryLater() {
@@ -66,6 +67,10 @@ func (m *Machine) stand() {
 func (m *Machine) startAsking() {
 	rec := m.store.seen.Record
 	m.stage = idle
+	if m.recovers() {
+		m.startRecovery()
+		return
+	}
 	switch {
 	case m.restored():
 		m.retryLater()
@@ -106,6 +111,10 @@ func (m *Machine) startAsking() {
 }
 
 func (m *Machine) progressAsking() {
+	if m.cand.cause == causeRecover {
+		m.progressRecovery()
+		return
+	}
 	rec := m.store.seen.Record
 	yes, behind, better := 1, 1, ""
 	for _, v := range rec.Voters {
@@ -157,6 +166,9 @@ func (m *Machine) startStanding() {
 	for _, a := range m.cand.answers {
 		epoch = max(epoch, a.Promise)
 	}
+	if m.cand.cause == causeRecover && m.restored() {
+		epoch += leapEpochs
+	}
 	m.cand.epoch = epoch + 1
 	m.cand.reached = nil
 	for name, a := range m.cand.answers {
@@ -179,11 +191,11 @@ func (m *Machine) progressStanding() {
 		m.retryLater()
 		return
 	}
-	if !m.rules.electable(rec, m.cfg.Self) {
+	if m.cand.cause != causeRecover && !m.rules.electable(rec, m.cfg.Self) {
 		m.giveUp("the Lease came to name another as the only one that holds all", "")
 		return
 	}
-	if m.now >= m.cand.resend {
+	if m.now >= m.cand.resend && m.cand.cause != causeRecover {
 		m.cand.resend = m.now.Add(m.cfg.Heartbeat / 2)
 		for _, v := range rec.Voters {
 			if _, ok := m.cand.answers[v]; !ok && v != m.cfg.Self {
@@ -195,6 +207,10 @@ func (m *Machine) progressStanding() {
 		if m.now >= m.cand.until {
 			m.giveUp("its own receiving did not end in time", "")
 		}
+		return
+	}
+	if m.cand.cause == causeRecover {
+		m.startSwapping(m.recoveryRecord())
 		return
 	}
 	own, support, better := m.facts.Position, 1, ""
@@ -215,12 +231,11 @@ func (m *Machine) progressStanding() {
 	}
 	switch {
 	case support >= m.rules.majority(len(rec.Voters)):
-		m.cand.record = rec.next(epoch, m.cfg.Self, own)
+		next := rec.next(epoch, m.cfg.Self, own)
 		if m.cand.cause == causeSwitchover {
-			m.cand.record.Switchover = m.voter.switchover
+			next.Switchover = m.voter.switchover
 		}
-		m.stage, m.cand.swapSent = swapping, false
-		m.cand.until = m.now.Add(m.cfg.Hold)
+		m.startSwapping(next)
 	case len(m.cand.answers) == len(rec.Voters)-1,
 		m.heard(m.cand.reached) && m.now.Sub(m.cand.since) >= m.cfg.Ask:
 		// Mostly two that stood in the same instant, each better by what it knew.
@@ -228,6 +243,12 @@ func (m *Machine) progressStanding() {
 	case m.now >= m.cand.until:
 		m.giveUp("too few answers", better)
 	}
+}
+
+func (m *Machine) startSwapping(next Record) {
+	m.cand.record = next
+	m.stage, m.cand.swapSent = swapping, false
+	m.cand.until = m.now.Add(m.cfg.Hold)
 }
 
 // ledBy is the epoch by which the record names this member, with its data, as the last leader; else zero. Nobody led since, or the
@@ -272,6 +293,7 @@ func (m *Machine) candidateReadLease() {
 	case s.HasRecord && s.Record.Epoch == c.epoch && s.Record.Leader == m.cfg.Self && s.Record.Version == c.record.Version:
 		m.claim(c.epoch)
 	case c.record.Version == 1 && !s.HasRecord && s.Bootstrap == m.cfg.Self,
+		c.cause == causeRecover && s.ResourceVersion == m.aim.Recovery.LeaseVersion,
 		s.HasRecord && s.Record.Version+1 == c.record.Version && s.Record.Epoch < c.epoch:
 		// Still what it was when the voters were counted: again, on this version,
 		// which also voids the earlier attempt if that is still on its way.

@@ -21,6 +21,10 @@ func (m *Machine) progressIdle() {
 		m.resume()
 		return
 	}
+	if m.recovers() {
+		m.recoverNow()
+		return
+	}
 	if m.mayStand() {
 		m.stand()
 	}

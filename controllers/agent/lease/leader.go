@@ -20,6 +20,7 @@ type leaderState struct {
 	attachable bool
 	higher     uint64 // an epoch at which a member is promised to another or has seen a release, not below this one's; zero when none
 	checked    string // the Lease version of the aim that was read for
+	doubted    bool   // a member that was asked says that it leads by a later epoch: the Lease tells
 	change     change
 	mark       mark
 	step       step
@@ -76,6 +77,9 @@ func (m *Machine) progressLeader() {
 	if m.now >= l.nextRound {
 		m.grantSelf()
 		m.round()
+	}
+	if l.doubted && m.stage == leading && m.readLease() {
+		l.doubted = false
 	}
 	if m.stage == claiming {
 		m.progressClaiming()

@@ -35,20 +35,21 @@ type Machine struct {
 	aim       Aim
 	leaving   bool
 
-	voter   voterState
-	store   storeState
-	cand    candidateState
-	lead    leaderState
-	sent    map[uint64]sentRequest
-	seq     uint64
-	ended   uint64 // highest epoch of this member's own that is over; there is no resume after a release
-	outbox  release
-	line    Line
-	decided Decision
-	off     uint64 // serial since which the decision names no upstream
-	roleAt  uint64 // serial since which role and phase are what they are
-	syncAt  uint64 // serial since which the synchronous list is what it is
-	told    map[string]bool
+	voter    voterState
+	store    storeState
+	cand     candidateState
+	lead     leaderState
+	recovery recoverState
+	sent     map[uint64]sentRequest
+	seq      uint64
+	ended    uint64 // highest epoch of this member's own that is over; there is no resume after a release
+	outbox   release
+	line     Line
+	decided  Decision
+	off      uint64 // serial since which the decision names no upstream
+	roleAt   uint64 // serial since which role and phase are what they are
+	syncAt   uint64 // serial since which the synchronous list is what it is
+	told     map[string]bool
 }
 
 // sentRequest is kept until its answer comes or can no longer matter.
@@ -190,7 +191,7 @@ func (m *Machine) answered(a Answer) {
 	case KindGrant:
 		m.grantAnswered(s, a)
 	case KindPreVote:
-		if m.stage == asking && s.at >= m.cand.since {
+		if m.stage == asking && m.cand.cause != causeRecover && s.at >= m.cand.since {
 			m.cand.answers[a.From] = a
 		}
 	case KindSupport:
@@ -200,6 +201,9 @@ func (m *Machine) answered(a Answer) {
 	case KindRelease:
 		delete(m.outbox.to, a.From)
 	case KindStatus:
+		if m.stage == asking && m.cand.cause == causeRecover && s.at >= m.cand.since {
+			m.cand.answers[a.From] = a
+		}
 	}
 }
 

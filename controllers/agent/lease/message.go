@@ -50,6 +50,7 @@ type Answer struct {
 	Position Position `json:"position"`          // support: final; else as last seen
 	Able     bool     `json:"able,omitempty"`    // the sender could lead now; others step aside only for such a one
 	HasData  bool     `json:"data,omitempty"`    // the sender holds a database
+	Free     bool     `json:"free,omitempty"`    // the sender neither leads, nor may the Lease name it without its knowledge, nor is it bound by a grant
 	Leave    bool     `json:"leave,omitempty"`   // the sender wants to discard its data and asks to be no voter
 	Address  string   `json:"address,omitempty"` // the sender's IP address
 	CanWait  bool     `json:"wait,omitempty"`    // with Leave: not while another member is being rebuilt

@@ -33,6 +33,7 @@ type Record struct {
 	Witness    string       `json:"witness,omitempty"`    // the voter that never holds data: it grants and supports, and its word on positions is none
 	Degraded   bool         `json:"degraded,omitempty"`   // commits may be acknowledged that too few members hold: only Leader may be elected
 	Switchover string       `json:"switchover,omitempty"` // id of the last switchover that was carried out
+	Recovered  Recovered    `json:"recovered,omitzero"`   // the last time that a person accepted a loss
 	Timeline   uint64       `json:"timeline"`             // reserved for Epoch
 	Start      Position     `json:"start"`                // where Timeline leaves its parent
 	History    []Generation `json:"history,omitempty"`    // oldest first, the newest is this epoch's
@@ -135,12 +136,15 @@ func (r Record) Validate() error {
 		return fmt.Errorf("leadership record: witness %q is no voter, or leads", r.Witness)
 	case r.Pending != "" && !validName(r.Pending):
 		return fmt.Errorf("leadership record: bad pending member %q", r.Pending)
-	case len(r.Switchover) > maxText || len(r.Start.Text) > maxText:
+	case len(r.Switchover) > maxText || len(r.Start.Text) > maxText || len(r.Recovered.ID) > maxText:
 		return errors.New("leadership record: a text is too long")
 	case r.Timeline == 0 || r.Timeline > maxEpoch:
 		return fmt.Errorf("leadership record: timeline %d is out of bounds", r.Timeline)
 	}
-	for _, v := range r.Voters {
+	if r.Recovered.Epoch > r.Epoch || len(r.Recovered.Dropped) > maxVoters {
+		return fmt.Errorf("leadership record: a recovery at epoch %d that dropped %d voters is out of bounds", r.Recovered.Epoch, len(r.Recovered.Dropped))
+	}
+	for _, v := range slices.Concat(r.Voters, r.Recovered.Dropped) {
 		if !validName(v) {
 			return fmt.Errorf("leadership record: bad voter %q", v)
 		}

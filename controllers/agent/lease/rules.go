@@ -14,6 +14,7 @@ type rules struct {
 	fewer     func(m *Machine) bool                    // a commit may be acknowledged that too few hold
 	finalOnly bool                                     // support waits until receiving has ended
 	waitT     bool                                     // a restarted voter waits T
+	asksAll   bool                                     // a recovery asks all others first
 }
 
 func safeRules() rules {
@@ -29,5 +30,6 @@ func safeRules() rules {
 		fewer:     (*Machine).mayGoOn,
 		finalOnly: true,
 		waitT:     true,
+		asksAll:   true,
 	}
 }

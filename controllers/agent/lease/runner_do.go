@@ -56,6 +56,8 @@ func (r *Runner) tell(ctx context.Context, e Event) {
 	case EventIgnored:
 		r.drops.count("message", e.Cause)
 		level = slog.LevelDebug
+	case EventRefused:
+		level = slog.LevelWarn
 	case EventBroken:
 		level = slog.LevelError
 	default:

@@ -249,6 +249,9 @@ func (w *world) swapAPI(n *node, s SwapLease) {
 		if _, err := s.Record.Encode(); err != nil {
 			w.fail("%s swaps a bad record: %v", n.name, err)
 		}
+		if s.Record.Recovered.ID != w.lease.Record.Recovered.ID {
+			w.accept(n)
+		}
 		w.version++
 		w.lease = Seen{ResourceVersion: fmt.Sprint(w.version), Record: s.Record, HasRecord: true}
 		w.logf("LEASE %s epoch %d voters %v degraded %v", s.Record.Leader, s.Record.Epoch, s.Record.Voters, s.Record.Degraded)
@@ -290,6 +293,18 @@ func (w *world) ack(n *node, e entry) {
 			w.fail("%s acknowledged write %d, which the later leader %s lacks", n.name, e.id, o.name)
 		}
 	}
+}
+
+// accept forgets what was acknowledged and is not in the log of a member from which a person recovers.
+func (w *world) accept(n *node) {
+	kept := w.acked[:0]
+	for _, e := range w.acked {
+		if slices.Contains(n.log, e) {
+			kept = append(kept, e)
+		}
+	}
+	w.counts["lost as accepted"] += len(w.acked) - len(kept)
+	w.acked = kept
 }
 
 func (w *world) checkHasAll(n *node) {

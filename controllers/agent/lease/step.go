@@ -131,6 +131,7 @@ const (
 	EventDegraded   EventKind = "Degraded"   // the Lease says that only this leader may be elected: writes go on with too few replicas
 	EventRestored   EventKind = "Restored"   // enough replicas hold all again, and the Lease says so
 	EventIgnored    EventKind = "Ignored"    // a message or result was dropped
+	EventRefused    EventKind = "Refused"    // an order to recover from a lost majority is not carried out
 	EventBroken     EventKind = "Broken"     // something is wrong that a person must see
 )
 

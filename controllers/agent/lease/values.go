@@ -79,6 +79,7 @@ type Aim struct {
 	Witness      string     // who should vote without data beside two members; empty for nobody
 	Preferred    bool       // writes go on without enough replicas, once the Lease says so
 	Switchover   Switchover // ID empty: none
+	Recovery     Recovery   // ID empty: none
 	Paused       bool       // nobody here stands for election; a leader goes on
 	Fenced       bool       // this instance must not serve: a leader hands over, then the server stays stopped
 	LeaseVersion string     // resourceVersion of the Lease as the manager's watch saw it last; a leader that knows another one reads again

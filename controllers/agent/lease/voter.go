@@ -82,7 +82,8 @@ func (m *Machine) answer(in Received, why string) {
 		Database: m.cfg.Database, From: m.cfg.Self, Seq: in.Request.Seq,
 		OK: why == "", Why: why,
 		Promise: m.voter.promise.Epoch, To: m.voter.promise.Candidate, Position: m.facts.Position,
-		Able: m.able(), HasData: m.facts.HasData, Leave: m.facts.Discard, CanWait: m.facts.Discard && m.facts.CanWait, Address: m.cfg.Address,
+		Able: m.able(), Free: m.tied("") == "" && !m.busyStanding(), HasData: m.facts.HasData,
+		Leave: m.facts.Discard, CanWait: m.facts.Discard && m.facts.CanWait, Address: m.cfg.Address,
 		Role: m.decided.Role, Leader: m.decided.Leader, Epoch: m.decided.Epoch,
 	}})
 }
@@ -152,6 +153,9 @@ func (m *Machine) onGrant(in Received) {
 	}
 	if why == "" && m.store.seen.Record.Epoch > r.Epoch {
 		why = "the Lease names a higher epoch"
+	}
+	if m.stage == leading && r.Epoch > m.lead.epoch {
+		m.lead.doubted = true // who asks for grants stands in the Lease
 	}
 	if why != "" {
 		m.answer(in, why)

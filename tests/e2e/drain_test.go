@@ -1,0 +1,123 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+)
+
+// TestDrain drains each node in turn while clients write, as for a new kernel: the leader's node costs one change of hands, the others
+// none, and nothing that was acknowledged is lost. Last the leader's node is cordoned alone: the leader leaves, and no pod is touched.
+func TestDrain(t *testing.T) {
+	d := shared.create(t, orders(shared.namespace(t), 3))
+	d.awaitReady(readyLimit)
+	nodes := &corev1.NodeList{}
+	if err := d.List(t.Context(), nodes); err != nil {
+		t.Fatal(err)
+	}
+	w := d.ledger()
+	var steps phases
+	for _, node := range nodes.Items {
+		before := d.now()
+		want := int64(0)
+		if before.leads(node.Name) {
+			want = 1
+		}
+		at := steps.begin(fmt.Sprintf("drain of %s, %d change of hands due", node.Name, want))
+		d.kubectl("drain", node.Name, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s")
+		drained := time.Since(at)
+		w.moves(20 * time.Second)
+		hands := d.now().Status.Epoch - before.Status.Epoch
+		d.kubectl("uncordon", node.Name)
+		d.awaitReady(2 * time.Minute)
+		after := d.now()
+		t.Logf("%s drained in %s, %d change of hands, ready again after %s", node.Name, drained.Round(10*time.Millisecond), hands, time.Since(at).Round(100*time.Millisecond))
+		if hands > 0 {
+			after.tells(t)
+		}
+		if got := after.Status.Epoch - before.Status.Epoch; got != want || hands != want {
+			t.Errorf("the drain of %s changed hands %d times, and %d after it was given back; want %d: %+v", node.Name, hands, got-hands, want, after.Status.HandOvers)
+		}
+	}
+	before, pods := d.now(), d.pods()
+	node := before.node(before.Status.Leader)
+	steps.begin("cordon of " + node)
+	d.kubectl("cordon", node)
+	took := d.await(30*time.Second, "the leader leaves the cordoned node", func(now *v1.Database) error {
+		if (placed{now}).leads(node) {
+			return fmt.Errorf("%s leads on %s: %+v", now.Status.Leader, node, now.Status.Conditions)
+		}
+		return nil
+	})
+	t.Logf("the leader left the cordoned node after %s", took.Round(10*time.Millisecond))
+	w.moves(10 * time.Second)
+	after := d.now()
+	if after.Status.HandOvers[0].Cause != "switchover" || after.Status.Epoch != before.Status.Epoch+1 {
+		t.Errorf("epoch %d after %d, by %+v; want one switchover", after.Status.Epoch, before.Status.Epoch, after.Status.HandOvers[0])
+	}
+	after.tells(t)
+	if diff := differs(pods, d.pods()); diff != nil {
+		t.Errorf("a cordon replaced pods: %v", diff)
+	}
+	steps.begin("drain of " + node + " without the leader")
+	d.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s")
+	d.kubectl("uncordon", node)
+	d.awaitReady(2 * time.Minute)
+	if now := d.now(); now.Status.Epoch != after.Status.Epoch {
+		t.Errorf("the eviction of a replica changed hands: %+v", now.Status.HandOvers[0])
+	}
+	steps.begin("the end")
+	account, _ := w.settle(time.Time{})
+	steps.gaps(t, account, 10*time.Second)
+}
+
+// placed is a Database with the places of its instances.
+type placed struct{ *v1.Database }
+
+func (d *database) now() placed {
+	d.t.Helper()
+	found, err := d.get(d.t.Context())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return placed{found}
+}
+
+// node of an instance.
+func (p placed) node(instance string) string {
+	i := slices.IndexFunc(p.Status.Instances, func(s v1.InstanceStatus) bool { return s.Name == instance })
+	if i < 0 {
+		return ""
+	}
+	return p.Status.Instances[i].Node
+}
+
+// leads says whether the leader is on a node.
+func (p placed) leads(node string) bool { return p.node(p.Status.Leader) == node }
+
+// tells how the newest change of hands went.
+func (p placed) tells(t *testing.T) {
+	t.Helper()
+	h := p.Status.HandOvers[0]
+	t.Logf("%s took over from %s, %s, in %d ms: %s; %s", h.To, h.From, h.Cause, h.DurationMillis, told(h.Steps), h.Why)
+}
+
+func (d *database) kubectl(args ...string) {
+	d.t.Helper()
+	if args[0] == "cordon" || args[0] == "drain" {
+		d.t.Cleanup(func() { // for the tests that follow a failure
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(d.t.Context()), 10*time.Second)
+			defer cancel()
+			_, _ = d.cluster.Kubectl(ctx, "", "uncordon", args[1])
+		})
+	}
+	if out, err := d.cluster.Kubectl(d.t.Context(), "", args...); err != nil {
+		d.t.Fatalf("kubectl %v: %v\n%s", args, err, out)
+	}
+}
