@@ -29,6 +29,9 @@ func TestTheProtocolHolds(t *testing.T) {
 		"a restart that forgets":             "-DN=3 -DEMAX=3 -DW=1 -DCRASHES=1 -DFORGETS=1 -DLOSSES=1",
 		"no kernel fence, frozen leaders":    "-DN=3 -DEMAX=2 -DW=2 -DCRASHES=1 -DNOFENCE",
 		"slow messages":                      "-DN=3 -DEMAX=2 -DW=0 -DCRASHES=0 -DASYNC",
+		"a leader that comes back":           "-DN=3 -DEMAX=3 -DW=1 -DCRASHES=1 -DRESUME",
+		"programs are exchanged":             "-DN=3 -DEMAX=2 -DW=1 -DCRASHES=1 -DEXCHANGES=2",
+		"exchanged, slow messages":           "-DN=3 -DEMAX=2 -DW=0 -DCRASHES=0 -DASYNC -DEXCHANGES=1",
 		"slow messages, two voters":          "-DN=2 -DVOTERS=3 -DEMAX=3 -DW=1 -DCRASHES=1 -DASYNC",
 		"two voters, one loses its volume":   "-DN=2 -DVOTERS=3 -DEMAX=4 -DW=2 -DCRASHES=2 -DLOSSES=1 -DCALM",
 		"three become four":                  "-DN=4 -DEMAX=2 -DW=1 -DCRASHES=0 -DCHANGES=1",
@@ -61,7 +64,9 @@ func TestTheModelFindsPlantedBugs(t *testing.T) {
 		// Others.
 		"a restarted voter does not wait":                  {"-DN=3 -DEMAX=2 -DW=0 -DCRASHES=1 -DBUG_NO_WAIT", "S3: promoted before the deadline"},
 		"the swap alone entitles":                          {"-DN=3 -DEMAX=3 -DW=0 -DCRASHES=0 -DBUG_SWAP_ENTITLES", "S3: promoted before the deadline"},
-		"a restarted leader claims its epoch again":        {"-DN=3 -DEMAX=2 -DW=0 -DCRASHES=1 -DRESUME", "S3: promoted before the deadline"},
+		"a release of an earlier run ends a later one's":   {"-DN=3 -DEMAX=2 -DW=0 -DCRASHES=1 -DRESUME -DBUG_ANY_RUN", "S3: promoted before the deadline"},
+		"an exchange forgets whom the voter is bound to":   {"-DN=3 -DEMAX=2 -DW=0 -DCRASHES=0 -DEXCHANGES=1 -DBUG_FORGETS_BOUND", "S3: promoted before the deadline"},
+		"an exchange forgets the deadline":                 {"-DN=3 -DEMAX=2 -DW=0 -DCRASHES=0 -DEXCHANGES=1 -DBUG_FORGETS_DEADLINE", "S3: promoted before the deadline"},
 		"the version of the Lease's record does not count": {"-DN=3 -DEMAX=2 -DW=0 -DCRASHES=0 -DCHANGES=2 -DRESTORES=1 -DBUG_VERSION_FORGOTTEN", "S2: an epoch has two leaders"},
 		"a voter never moves on to another candidate":      {"-DN=3 -DEMAX=3 -DW=0 -DCRASHES=0 -DCALM -DBUG_NEVER_MOVES_ON", "L1: "},
 		// A limit that decision 0002 names: the model must show it, or it shows too little.

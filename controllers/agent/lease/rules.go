@@ -10,6 +10,8 @@ type rules struct {
 	stopLead  func(f Facts) Time                       // how long before the deadline the stop begins
 	entitled  func(m *Machine) bool                    // a claimant has its fresh majority
 	blind     func(led bool) bool                      // a voter without data supports, and its support counts
+	outrun    func(release Request, l leaderSeen) bool // a release is older than the newest grant of its sender
+	exchanged func(m *Machine)                         // what of a member does not outlive the exchange of its program: nothing
 	finalOnly bool                                     // support waits until receiving has ended
 	waitT     bool                                     // a restarted voter waits T
 }
@@ -23,6 +25,10 @@ func safeRules() rules {
 		stopLead:  func(f Facts) Time { return Time(f.StopBudget) },
 		entitled:  func(m *Machine) bool { return m.deadline() > m.now.Add(min(m.facts.StopBudget, m.cfg.Grant/2)) },
 		blind:     func(led bool) bool { return led },
+		outrun: func(r Request, l leaderSeen) bool {
+			return l.epochOf == (epochOf{r.Epoch, r.From}) && r.Seq < l.seq
+		},
+		exchanged: func(*Machine) {},
 		finalOnly: true,
 		waitT:     true,
 	}

@@ -39,6 +39,22 @@ func TestSimulationFindsPlantedBugs(t *testing.T) {
 		"a voter without data supports anybody": {600, func(r *rules) {
 			r.blind = func(bool) bool { return true }
 		}},
+		"an exchanged program forgets whom it is bound to": {340, func(r *rules) {
+			r.exchanged = func(m *Machine) { m.voter.bound, m.voter.boundUntil = "", 0 }
+		}},
+		"an exchanged program forgets its deadline": {1, func(r *rules) {
+			r.exchanged = func(m *Machine) {
+				for v := range m.lead.grants {
+					m.lead.grants[v] = m.now.Add(time.Hour)
+				}
+			}
+		}},
+		"an exchanged program forgets what it promised": {70, func(r *rules) {
+			r.exchanged = func(m *Machine) {
+				m.voter.promise, m.voter.disk, m.voter.found = Promise{}, Promise{}, false
+				m.voter.bound, m.voter.boundUntil = "", 0
+			}
+		}},
 		"a restarted voter does not wait": {65, func(r *rules) { r.waitT = false }},
 	}
 	for name, test := range tests {
