@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/lease"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 )
 
@@ -16,6 +18,7 @@ const usage = `plimsoll-agent runs a database inside its pod. The operator start
 
   plimsoll-agent install   copy this program and the user's entry into the pod's volumes (the init container)
   plimsoll-agent run       run as the pod's first process
+  plimsoll-agent check     say whether this program understands what one that it replaces would leave it (on standard input)
   plimsoll-agent version   print the version
 `
 
@@ -35,6 +38,8 @@ func dispatch(args []string, out, errs io.Writer) int {
 		err = install("/proc/self/exe", engine.BinDir, engine.EtcDir, os.Getuid(), os.Getgid())
 	case "run":
 		err = run(os.Getenv, out)
+	case agent.CheckCommand:
+		_, err = agent.ReadKept(os.Stdin, lease.BootClock{}.Now())
 	case "version", "--version":
 		_, _ = fmt.Fprintln(out, version)
 	case "help", "-h", "--help":

@@ -66,6 +66,10 @@ func serve(o options) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
+	kept, err := agent.Inherit(lease.BootClock{})
+	if err != nil {
+		return err // the container starts again, as after any end of its first process
+	}
 	table, err := process.NewTable()
 	if err != nil {
 		return err
@@ -81,7 +85,7 @@ func serve(o options) error {
 	}
 	defer d.Close()
 	a, err := agent.New(agent.Parts{
-		Config: o.agent, Engine: postgresEngine(d), Table: table, Store: o.store, Clock: lease.BootClock{}, Lookup: names.New().Lookup, Out: o.out, Log: log,
+		Config: o.agent, Engine: postgresEngine(d), Table: table, Store: o.store, Clock: lease.BootClock{}, Kept: kept, Lookup: names.New().Lookup, Out: o.out, Log: log,
 	})
 	if err != nil {
 		return err
@@ -128,6 +132,8 @@ func userOf(uid int) string {
 func postgresEngine(d *driver.Driver) agent.Engine {
 	return agent.Engine{
 		Driver:     d,
+		Held:       d.Held,
+		Adopt:      d.Adopt,
 		Checkpoint: d.Checkpoint,
 		Greet:      d.Greet,
 		Discards: func(ctx context.Context, r engine.Role) (bool, error) {

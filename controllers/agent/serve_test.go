@@ -50,7 +50,7 @@ func newDesk(t *testing.T) *desk {
 	}
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	d.port = l.Addr().(*net.TCPAddr).Port
-	v := d.service.server()
+	v := d.service.server(nil)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -256,7 +256,7 @@ func TestWatchTellsAtOnce(t *testing.T) {
 // TestSlowCallerIsCutOff opens a connection and says nothing.
 func TestSlowCallerIsCutOff(t *testing.T) {
 	d := newDesk(t)
-	v := d.service.server()
+	v := d.service.server(nil)
 	if v.ReadHeaderTimeout == 0 || v.ReadTimeout == 0 || v.WriteTimeout == 0 || v.IdleTimeout == 0 || v.MaxHeaderBytes == 0 {
 		t.Fatalf("a bound is missing: %+v", v)
 	}

@@ -213,6 +213,44 @@ func (c *Client) WatchReports(ctx context.Context, to engine.Peer, told func(eng
 	return fmt.Errorf("watch %s: %w", to.Name, io.EOF)
 }
 
+// How a program is sent to an agent.
+const (
+	ProgramPath    = "/v1/agent"
+	ProgramDigest  = "Plimsoll-Digest"
+	ProgramVersion = "Plimsoll-Version"
+	// ProgramTimeout bounds it, the agent's checks included.
+	ProgramTimeout = time.Minute
+)
+
+// Program is one of an agent.
+type Program struct {
+	// Digest as sha256:..., Version for people, and Size in bytes.
+	Digest, Version string
+	Size            int64
+	// Open the content; it is closed by whoever sends it.
+	Open func() (io.ReadCloser, error)
+}
+
+// Exchange sends the agent of a member another program to become at the next quiet moment; its report tells when it has, or why not.
+func (c *Client) Exchange(ctx context.Context, to engine.Peer, p Program) error {
+	ctx, cancel := context.WithTimeout(ctx, ProgramTimeout)
+	defer cancel()
+	content, err := p.Open()
+	if err != nil {
+		return fmt.Errorf("read the agent's program: %w", err)
+	}
+	defer func() { _ = content.Close() }() // read only: nothing to lose
+	resp, err := c.send(ctx, http.MethodPut, to, ProgramPath, content, func(r *http.Request) {
+		r.ContentLength = p.Size
+		r.Header.Set(ProgramDigest, p.Digest)
+		r.Header.Set(ProgramVersion, p.Version)
+	})
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
 func (c *Client) call(ctx context.Context, method string, to engine.Peer, path string, body []byte, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -237,18 +275,24 @@ func (c *Client) call(ctx context.Context, method string, to engine.Peer, path s
 
 // do sends one request and returns the response of a success; everything else is an error.
 func (c *Client) do(ctx context.Context, method string, to engine.Peer, path string, body []byte) (*http.Response, error) {
+	return c.send(ctx, method, to, path, bytes.NewReader(body), func(r *http.Request) {
+		if body != nil {
+			r.Header.Set("Content-Type", "application/json")
+		}
+	})
+}
+
+func (c *Client) send(ctx context.Context, method string, to engine.Peer, path string, body io.Reader, describe func(*http.Request)) (*http.Response, error) {
 	h, err := c.of(to.Name)
 	if err != nil {
 		return nil, err
 	}
 	url := "https://" + net.JoinHostPort(to.Address, strconv.Itoa(c.port)) + path
-	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s of %s: %w", method, path, to.Name, err)
 	}
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
+	describe(req)
 	resp, err := h.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("reach the agent of %s: %w", to.Name, err)

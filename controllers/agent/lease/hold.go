@@ -64,8 +64,8 @@ func newMachine(p Parts, promise Promise, found bool) (*Machine, error) {
 	if p.Kept == nil {
 		return NewMachine(p.Config, now, promise, found)
 	}
-	if !found && p.Kept.Voter.Promise != (Promise{}) || found && promise != p.Kept.Voter.Promise {
-		return nil, fmt.Errorf("kept state: its promise is not the one on the volume (%+v, %+v)", p.Kept.Voter.Promise, promise)
+	if promise != p.Kept.Voter.Disk {
+		return nil, fmt.Errorf("kept state: its promise is not the one on the volume (%+v, %+v)", p.Kept.Voter.Disk, promise)
 	}
 	return RestoreMachine(p.Config, now, *p.Kept)
 }

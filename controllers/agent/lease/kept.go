@@ -39,7 +39,8 @@ type Kept struct {
 
 // KeptVoter is what the member owes to others.
 type KeptVoter struct {
-	Promise Promise `json:"promise"` // all of it on disk
+	Promise Promise `json:"promise"`
+	Disk    Promise `json:"disk"` // what of it is on disk: all but what was read of the Lease since
 	Found   bool    `json:"found"`
 	LastID  uint64  `json:"lastID"`
 
@@ -93,7 +94,7 @@ func (m *Machine) unquiet() string {
 	switch {
 	case m.leaving:
 		return "it leaves"
-	case v.promise != v.disk || len(v.queue) > 0 || v.persistRetry != 0:
+	case !v.onDisk() || len(v.queue) > 0 || v.persistRetry != 0:
 		return "a promise is not on disk yet"
 	case len(v.parked) > 0 || m.now < v.holdUntil:
 		return "a candidate waits for its word"
@@ -109,10 +110,19 @@ func (m *Machine) unquiet() string {
 		return "hands are changing"
 	case l.hand.phase != PhaseNone || l.change.active || l.mark.target != "" || len(l.lists) != 1:
 		return "the leader hands over, or changes the members"
+	case m.now < m.line.Promoted.Add(m.cfg.Handicap):
+		return "it has led for moments only"
 	case !m.alone() && m.deadline() < m.now.Add(m.cfg.Grant/2+m.facts.StopBudget):
 		return "its grants run out soon"
 	}
 	return ""
+}
+
+// onDisk says that what this voter promised is on disk. What it read of the Lease since goes there with the next promise.
+func (v *voterState) onDisk() bool {
+	disk := v.disk
+	disk.Lease, disk.Version = v.promise.Lease, v.promise.Version
+	return disk == v.promise
 }
 
 // keep returns what the next program needs. Ask unquiet first.
@@ -122,7 +132,7 @@ func (m *Machine) keep() Kept {
 		Self: m.cfg.Self, Database: m.cfg.Database, At: m.now, Started: m.started, Stage: string(m.stage), Seq: m.seq, Ended: m.ended,
 		Facts: m.facts, HasFacts: m.hasFacts, DiscardAt: m.discardAt, Aim: m.aim,
 		Voter: KeptVoter{
-			Promise: v.promise, Found: v.found, LastID: v.lastID, Bound: v.bound, BoundUntil: v.boundUntil,
+			Promise: v.promise, Disk: v.disk, Found: v.found, LastID: v.lastID, Bound: v.bound, BoundUntil: v.boundUntil,
 			VoidEpoch: v.void.epoch, VoidName: v.void.name,
 			LeaderEpoch: v.leader.epoch, LeaderName: v.leader.name, LeaderLeading: v.leader.leading, LeaderSeq: v.leader.seq,
 			LeaderVersion: v.leader.version, LeaderAddress: v.leader.address, LeaderAt: v.leader.at,
@@ -153,8 +163,8 @@ func (k Kept) Validate(self, database string, now Time) error {
 		return fmt.Errorf("kept state: it is of %s of Database %s", k.Self, k.Database)
 	case k.At > now || now.Sub(k.At) > maxKeptAge:
 		return fmt.Errorf("kept state: it was written at %d and now is %d", k.At, now)
-	case v.Promise.Validate() != nil:
-		return fmt.Errorf("kept state: %w", v.Promise.Validate())
+	case errors.Join(v.Promise.Validate(), v.Disk.Validate()) != nil:
+		return fmt.Errorf("kept state: %w", errors.Join(v.Promise.Validate(), v.Disk.Validate()))
 	case k.Stage != string(idle) && k.Stage != string(leading):
 		return fmt.Errorf("kept state: stage %q", k.Stage)
 	case (k.Stage == string(leading)) != (k.Lead != nil):
@@ -192,7 +202,7 @@ func RestoreMachine(cfg Config, now Time, k Kept) (*Machine, error) {
 	m.started, m.stage, m.seq, m.ended = k.Started, stage(k.Stage), k.Seq, k.Ended
 	m.facts, m.hasFacts, m.discardAt, m.aim = k.Facts, k.HasFacts, k.DiscardAt, k.Aim
 	m.voter = voterState{
-		promise: kv.Promise, disk: kv.Promise, found: kv.Found, lastID: kv.LastID, bound: kv.Bound, boundUntil: kv.BoundUntil,
+		promise: kv.Promise, disk: kv.Disk, found: kv.Found, lastID: kv.LastID, bound: kv.Bound, boundUntil: kv.BoundUntil,
 		void: epochOf{kv.VoidEpoch, kv.VoidName},
 		leader: leaderSeen{
 			epochOf: epochOf{kv.LeaderEpoch, kv.LeaderName}, leading: kv.LeaderLeading, seq: kv.LeaderSeq,

@@ -18,13 +18,13 @@ type rules struct {
 
 func safeRules() rules {
 	return rules{
-		majority:  Majority,
-		bound:     func(until, now Time) bool { return now < until },
-		refuses:   func(promise, asked uint64) bool { return asked < promise },
-		covers:    func(c, s Position) bool { return c.Holds(s) },
-		stopLead:  func(f Facts) Time { return Time(f.StopBudget) },
-		entitled:  func(m *Machine) bool { return m.deadline() > m.now.Add(min(m.facts.StopBudget, m.cfg.Grant/2)) },
-		blind:     func(led bool) bool { return led },
+		majority: Majority,
+		bound:    func(until, now Time) bool { return now < until },
+		refuses:  func(promise, asked uint64) bool { return asked < promise },
+		covers:   func(c, s Position) bool { return c.Holds(s) },
+		stopLead: func(f Facts) Time { return Time(f.StopBudget) },
+		entitled: func(m *Machine) bool { return m.deadline() > m.now.Add(min(m.facts.StopBudget, m.cfg.Grant/2)) },
+		blind:    func(led bool) bool { return led },
 		outrun: func(r Request, l leaderSeen) bool {
 			return l.epochOf == (epochOf{r.Epoch, r.From}) && r.Seq < l.seq
 		},
