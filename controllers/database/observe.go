@@ -49,7 +49,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (See
 			s.Zones[pod.Spec.NodeName] = zone
 		}
 	}
-	s.Asked = r.asked.open(key, s.Heard)
+	s.Asked, s.Attempts = r.asked.open(key, s.Heard), r.attempts.of(key, s.Heard)
 	if d.DeletionTimestamp != nil {
 		return s, nil
 	}
@@ -65,6 +65,7 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	r.metrics.forget(key)
 	r.vault.forget(key)
 	r.asked.forget(key)
+	r.attempts.forget(key)
 	r.positions.forget(key)
 	r.agents.Forget(key)
 }

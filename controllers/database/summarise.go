@@ -95,7 +95,7 @@ func instance(s Seen, p Plan, name string, now time.Time) v1.InstanceStatus {
 			lag := r.LagBytes
 			i.LagBytes = &lag
 		}
-		i.Message = cmp.Or(oneLine(r.Problem), fullness(r))
+		i.Message = cmp.Or(oneLine(r.Problem), fullness(r), p.Keeps[name])
 		if i.Ready && !podReady(pod) {
 			i.Ready, i.Message = false, cmp.Or(i.Message, "the kubelet does not find it ready: no Service for reads leads to it")
 		}
