@@ -102,6 +102,7 @@ type workspace struct {
 	seed            string
 	keep            bool
 	startedCluster  bool
+	next            string // image of a second build; empty unless the test of an upgrade runs
 }
 
 func newWorkspace(asked workspace) (*workspace, error) {
