@@ -77,6 +77,9 @@ func (e *exchange) take(ctx context.Context, from io.Reader, size int64, digest,
 	if waits {
 		return errors.New("another program waits for a quiet moment already")
 	}
+	if err := e.quiet(ctx); err != nil {
+		return fmt.Errorf("not now: %w", err) // before megabytes come over the network
+	}
 	program, err := receive(from, size, digest)
 	if err != nil {
 		return err
@@ -93,6 +96,18 @@ func (e *exchange) take(ctx context.Context, from io.Reader, size int64, digest,
 	case e.wake <- struct{}{}:
 	default:
 	}
+	return nil
+}
+
+// quiet says whether an attempt would be worth it now.
+func (e *exchange) quiet(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stillPatience)
+	defer cancel()
+	_, release, err := e.still(ctx)
+	if err != nil {
+		return err
+	}
+	release()
 	return nil
 }
 
@@ -205,13 +220,9 @@ func (e *exchange) attempt(ctx context.Context) error {
 	a := e.agent
 	ctx, cancel := context.WithTimeout(ctx, 2*stillPatience)
 	defer cancel()
-	// Before anybody is kept waiting: is it worth it?
-	_, release, err := e.still(ctx)
-	if err != nil {
-		return err
+	if err := e.quiet(ctx); err != nil {
+		return err // before anybody is kept waiting
 	}
-	release()
-
 	for _, d := range a.doors {
 		d.shut(doorPatience)
 		defer func() {
@@ -292,7 +303,11 @@ func (e *exchange) become(k *Kept) (err error) {
 		k.Output = raw(k.output.from)
 	}
 	if e.engine.Held != nil {
-		if f := e.engine.Held(); f != nil {
+		f, idle := e.engine.Held()
+		if !idle {
+			return fmt.Errorf("%w: the engine", lease.ErrBusy)
+		}
+		if f != nil {
 			k.Held = raw(f)
 		}
 	}

@@ -106,6 +106,7 @@ func (k *keeper) adopt(kept keptKeeper, d lease.Decision) error {
 	k.budget.restore(kept.Took)
 	k.server = server{Life: down, Barrier: kept.Barrier}
 	k.word = word{Decision: d, Obeys: kept.Obeys}
+	k.pulse.Store(int64(k.clock.Now()))
 	if kept.Life == up {
 		p, err := k.table.Adopt(kept.PID)
 		if err != nil {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"syscall"
 	"time"
@@ -49,33 +48,13 @@ func (t *Table) ended(pid int, status unix.WaitStatus) {
 	close(p.done)
 }
 
-// Become makes this process another program, by the open file of it. It returns only if that fails, and then nothing has changed. SIGTERM
-// and SIGINT that come meanwhile wait for the next program: a first process has no default action for them, so they would be lost.
+// Become makes this process another program, by the open file of it. It returns only if that fails, and then nothing has changed.
+//
+// A signal that asks to end is lost if it comes between this and the next program's signal.Notify, a few milliseconds: a first process has
+// no default action for it, and Go's runtime lets nobody block it. The pod then ends when its grace is over.
 func (t *Table) Become(program *os.File, args, env []string) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	mask, old := termination(), unix.Sigset_t{}
-	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &mask, &old); err != nil {
-		return fmt.Errorf("become the next program: %w", err)
-	}
-	defer func() { _ = unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil) }() // what was set a moment ago can be set again
 	if err := syscall.Exec("/proc/self/fd/"+strconv.Itoa(int(program.Fd())), args, env); err != nil {
 		return fmt.Errorf("become the next program: %w", err)
 	}
 	return nil
-}
-
-// termination is the set of signals that ask the agent to end.
-func termination() unix.Sigset_t {
-	var set unix.Sigset_t
-	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
-		set.Val[0] |= 1 << (uint(s) - 1)
-	}
-	return set
-}
-
-// unblock lets the calling thread, and a child that it starts, take the signals that Become made wait.
-func unblock() error {
-	mask := termination()
-	return unix.PthreadSigmask(unix.SIG_UNBLOCK, &mask, nil)
 }

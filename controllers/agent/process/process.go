@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -81,11 +80,6 @@ func (t *Table) Start(s Spec) (*Process, error) {
 	cmd.Env, cmd.Dir = s.Env, s.Dir
 	cmd.Stdout, cmd.Stderr = s.Stdout, s.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: s.Credential}
-	runtime.LockOSThread() // whose signal mask the child inherits
-	defer runtime.UnlockOSThread()
-	if err := unblock(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", s.Path, err)
-	}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Path, err)
 	}

@@ -3,16 +3,18 @@ package driver
 import (
 	"fmt"
 	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// Held is the lock on the data volume, for the next program of this process: it must not be free for a moment. Nil without one.
-func (d *Driver) Held() *os.File {
-	d.work.Lock()
+// Held is the lock on the data volume, for the next program of this process: it must not be free for a moment. Nil without one; false
+// while the driver is at work.
+func (d *Driver) Held() (*os.File, bool) {
+	if !d.work.TryLock() {
+		return nil, false
+	}
 	defer d.work.Unlock()
-	return d.lock
+	return d.lock, true
 }
 
 // Adopt goes on with a server that an earlier program of this process started, and with its lock on the data volume.
@@ -28,14 +30,4 @@ func (d *Driver) Adopt(lock *os.File) error {
 	d.lock = lock
 	d.recall()
 	return nil
-}
-
-// takeTermination lets the calling thread, and so what it starts, take the signals that ask to end: a program that came by an exchange
-// began with them blocked.
-func takeTermination() error {
-	var set unix.Sigset_t
-	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
-		set.Val[0] |= 1 << (uint(s) - 1)
-	}
-	return unix.PthreadSigmask(unix.SIG_UNBLOCK, &set, nil)
 }

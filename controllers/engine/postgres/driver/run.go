@@ -63,9 +63,6 @@ func (d *Driver) run(ctx context.Context, progress func(string), name string, ar
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true, Credential: d.cfg.Credential}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
-	if err := takeTermination(); err != nil {
-		return "", fmt.Errorf("start %s: %w", name, err)
-	}
 	if err := cmd.Start(); err != nil {
 		return "", fmt.Errorf("start %s: %w", name, err)
 	}
