@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -96,7 +97,28 @@ func TestExchange(t *testing.T) {
 	for _, next := range []client.Program{second, third} {
 		t.Run("to "+next.Version, func(t *testing.T) { d.t = t; d.exchanges(t, next, w, other) })
 	}
+	t.Run("the server's words", func(t *testing.T) { d.t = t; d.hears(t, second) })
+	t.Run("server killed afterwards", func(t *testing.T) {
+		d.t = t
+		d.disturb(t, w, func(lead *memberPod) {
+			if err := syscall.Kill(must(lead.server())(t), syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		})
+	})
 	t.Run("a switchover afterwards", func(t *testing.T) { d.t = t; d.switchover(t, "after", w, other) })
+	t.Run("terminated afterwards", func(t *testing.T) {
+		d.t = t
+		d.disturb(t, w, func(lead *memberPod) {
+			if err := lead.exchange(third); err != nil {
+				t.Fatal(err)
+			}
+			d.until("it has become another", 30*time.Second, func() error { return lead.runs(third) })
+			if err := lead.terminate(); err != nil {
+				t.Errorf("the agent ended with %v", err)
+			}
+		})
+	})
 	t.Run("killed right after", func(t *testing.T) {
 		d.t = t
 		d.disturb(t, w, func(lead *memberPod) {
@@ -171,6 +193,51 @@ func (m *memberPod) exchangedIn() string {
 		}
 	}
 	return found
+}
+
+// hears has the leader's server speak all the time while its agent is exchanged: every word is in the log, once.
+func (d *database) hears(t *testing.T, next client.Program) {
+	lead, _, err := d.leader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	conn := must(d.connect(ctx, lead.pod.Address))(t)
+	defer func() { _ = conn.Close(ctx) }()
+	stop, said := make(chan struct{}), make(chan int, 1)
+	go func() {
+		n := 0
+		defer func() { said <- n }()
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if _, err := conn.Exec(ctx, fmt.Sprintf("DO $$ BEGIN RAISE LOG 'word number %d.'; END $$", n)); err != nil {
+				t.Errorf("word %d: %v", n, err)
+				return
+			}
+			n++
+		}
+	}()
+	if err := lead.exchange(next); err != nil {
+		t.Fatal(err)
+	}
+	d.until("it has become another", 30*time.Second, func() error { return lead.runs(next) })
+	close(stop)
+	n := <-said
+	d.until("the last word is in the log", 10*time.Second, func() error {
+		raw := must(os.ReadFile(filepath.Join(d.dir, lead.name, "log")))(t)
+		for i := range n {
+			if got := bytes.Count(raw, fmt.Appendf(nil, `"msg":"word number %d."`, i)); got != 1 {
+				return fmt.Errorf("word %d of %d is there %d times", i, n, got)
+			}
+		}
+		return nil
+	})
+	t.Logf("%d words, each once", n)
 }
 
 // refusals sends what must not be begun; each is told, and the program that runs goes on.
