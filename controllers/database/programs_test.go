@@ -125,7 +125,8 @@ func TestDecidePrograms(t *testing.T) {
 				runs(s, 1)
 				runs(s, 3)
 			},
-			"", "", map[string]string{"orders-2": "it keeps its agent v1: this operator's image holds none for arm64"},
+			"", "",
+			map[string]string{"orders-2": "it keeps its agent v1: this operator's image holds none for arm64"},
 		},
 		"an agent that does not say what it runs is left alone": {
 			3,

@@ -104,7 +104,7 @@ func (d *database) exchanged(since time.Time, leader string) {
 			if err != nil {
 				return err
 			}
-			for line := range strings.Lines(string(out)) {
+			for line := range strings.Lines(out) {
 				if strings.Contains(line, `"agent exchanged"`) {
 					d.t.Logf("%s: %s", name, strings.TrimSpace(line))
 					return nil
