@@ -94,8 +94,15 @@ func TestExchange(t *testing.T) {
 	d.until("writes flow", 10*time.Second, func() error { return errors.Join(w.flows(begin), other.flows(begin)) })
 
 	t.Run("refused", func(t *testing.T) { d.t = t; d.refusals(t, second) })
+	files := d.openFiles(t)
 	for _, next := range []client.Program{second, third} {
 		t.Run("to "+next.Version, func(t *testing.T) { d.t = t; d.exchanges(t, next, w, other) })
+	}
+	for name, now := range d.openFiles(t) {
+		t.Logf("%s: %d open files before, %d after two exchanges", name, files[name], now)
+		if now > files[name]+6 { // connections come and go
+			t.Errorf("%s keeps files of its earlier programs", name)
+		}
 	}
 	t.Run("the server's words", func(t *testing.T) { d.t = t; d.hears(t, second) })
 	t.Run("server killed afterwards", func(t *testing.T) {
@@ -135,6 +142,30 @@ func TestExchange(t *testing.T) {
 		})
 	})
 	d.t = t
+	acked := w.stop()
+	maps.Copy(acked, other.stop())
+	d.keeps(t, acked)
+}
+
+// openFiles of each agent.
+func (d *database) openFiles(t *testing.T) map[string]int {
+	found := map[string]int{}
+	for _, m := range d.members {
+		found[m.name] = len(must(os.ReadDir(fmt.Sprintf("/proc/%d/fd", m.cmd.Process.Pid)))(t))
+	}
+	return found
+}
+
+// TestExchangeAlone: the only voter leads by nobody's grant but its own.
+func TestExchangeAlone(t *testing.T) {
+	d := newDatabase(t, 1)
+	second := secondBuild(t, d.dir, "v2")
+	d.members[0].start()
+	d.until("it leads", 60*time.Second, d.whole)
+	begin := time.Now()
+	w, other := d.write(0), d.write(1<<32)
+	d.until("writes flow", 10*time.Second, func() error { return errors.Join(w.flows(begin), other.flows(begin)) })
+	d.exchanges(t, second, w, other)
 	acked := w.stop()
 	maps.Copy(acked, other.stop())
 	d.keeps(t, acked)

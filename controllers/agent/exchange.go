@@ -162,8 +162,11 @@ func (e *exchange) run(ctx context.Context) {
 	}
 }
 
-// identify this program.
+// identify this program. Of one that was received the digest was checked before it began.
 func (e *exchange) identify() {
+	if digest, _ := e.told(); digest != "" {
+		return
+	}
 	digest, err := digestOfSelf()
 	if err != nil {
 		e.agent.log.Warn("the agent's program is not known", "error", err.Error())

@@ -193,6 +193,7 @@ func (a *Agent) takeUp(e Engine) error {
 	for id, why := range k.Reporter.Aborted {
 		a.reporter.aborted[id] = why
 	}
+	a.exchange.digest = k.Digest
 	a.asked = patience{id: k.Asked.ID, until: k.Asked.Until}
 	a.log.Info("agent exchanged", "version", a.cfg.Version, "digest", k.Digest, "pid", k.Keeper.PID, "epoch", k.Lease.Decided.Epoch,
 		"role", k.Lease.Decided.Role, "took", a.clock.Now().Sub(k.Lease.At).String())

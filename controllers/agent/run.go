@@ -132,7 +132,10 @@ func (a *Agent) firstLook(ctx context.Context) {
 	if a.kept == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
+	ctx, cancel := context.WithTimeout(ctx, firstLookPatience)
 	defer cancel()
 	a.sampler.now(ctx)
 }
+
+// firstLookPatience is short beside a grant: the leader asks this member for one, too.
+const firstLookPatience = 500 * time.Millisecond

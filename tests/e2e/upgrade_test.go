@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -39,7 +40,7 @@ func TestOperatorUpgrade(t *testing.T) {
 
 	first := shared.operatorImage(t)
 	defer func() { // not at the clean-up, when the test's time is over
-		if t.Failed() && shared.operatorImage(t) != first {
+		if shared.operatorImage(t) != first {
 			shared.operate(t, first)
 		}
 	}()
@@ -47,7 +48,7 @@ func TestOperatorUpgrade(t *testing.T) {
 		began := time.Now()
 		shared.operate(t, image)
 		rolled := time.Since(began)
-		d.exchanged(began, leader)
+		d.exchanged(image == next, leader)
 		d.awaitReady(time.Minute)
 		took := time.Since(began)
 		w.moves(5 * time.Second)
@@ -74,6 +75,24 @@ func TestOperatorUpgrade(t *testing.T) {
 		t.Errorf("%d statements were refused, %d are in doubt, the writer changed %d times", account.Refused, len(account.InDoubt), account.Hands())
 	}
 	t.Logf("longest gap in writes %s", gap.Round(time.Millisecond))
+
+	// A container that starts again begins with the agent of its pod's image, and is given the newer one again.
+	shared.operate(t, next)
+	_, replicas := d.roles()
+	eventually(t.Context(), t, time.Minute, "the agent of "+replicas[0]+" is the newer one", func() error { return d.becameNext(replicas[0], true) })
+	d.awaitReady(time.Minute)
+	if out, err := d.cluster.Kubectl(t.Context(), "", "--namespace="+d.key.Namespace, "exec", replicas[0], "--container="+desired.DatabaseContainer, "--", "sh", "-c", "kill -TERM 1"); err != nil {
+		t.Fatalf("end the container's first process: %v: %s", err, out)
+	}
+	began := time.Now()
+	eventually(t.Context(), t, 2*time.Minute, "its container has started again and the agent is the newer one", func() error {
+		if d.pods()[replicas[0]] == before[replicas[0]] {
+			return errors.New("it has not started again yet")
+		}
+		return d.becameNext(replicas[0], true)
+	})
+	t.Logf("a container that started again has the newer agent after %s", time.Since(began).Round(time.Millisecond))
+	d.awaitReady(time.Minute)
 }
 
 // podSpecs are the bytes of each pod's spec as the API server holds it.
@@ -94,36 +113,42 @@ func (d *database) podSpecs() map[string]string {
 	return found
 }
 
-// exchanged waits until every agent has said that it is another program since then, and events have told of each, of the leader's last.
-func (d *database) exchanged(since time.Time, leader string) {
+// becameNext says whether the newest program that an instance's agent became is that of the next version, or another one.
+func (d *database) becameNext(instance string, want bool) error {
+	out, err := d.cluster.Kubectl(d.t.Context(), "", "--namespace="+d.key.Namespace, "logs", instance, "--container="+desired.DatabaseContainer)
+	if err != nil {
+		return err
+	}
+	last := ""
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, `"agent exchanged"`) {
+			last = strings.TrimSpace(line)
+		}
+	}
+	if last == "" || strings.Contains(last, `"version":"v`+install.NextVersion+`"`) != want {
+		return fmt.Errorf("its log says last: %q", last)
+	}
+	d.t.Logf("%s: %s", instance, last)
+	return nil
+}
+
+// exchanged waits until every agent has said that it is the program of the next version, or another one again, and events have told of
+// each, of the leader's last.
+func (d *database) exchanged(next bool, leader string) {
 	d.t.Helper()
-	since = since.Add(-time.Second).Truncate(time.Second)
 	for name := range d.pods() {
-		eventually(d.t.Context(), d.t, 2*time.Minute, "the agent of "+name+" exchanged", func() error {
-			out, err := d.cluster.Kubectl(d.t.Context(), "", "--namespace="+d.key.Namespace, "logs", name, "--container="+desired.DatabaseContainer, "--since-time="+since.UTC().Format(time.RFC3339))
-			if err != nil {
-				return err
-			}
-			for line := range strings.Lines(out) {
-				if strings.Contains(line, `"agent exchanged"`) {
-					d.t.Logf("%s: %s", name, strings.TrimSpace(line))
-					return nil
-				}
-			}
-			return fmt.Errorf("its log does not say so")
-		})
+		eventually(d.t.Context(), d.t, 2*time.Minute, "the agent of "+name+" exchanged", func() error { return d.becameNext(name, next) })
+	}
+	words := " goes from v" + install.NextVersion + " to "
+	if next {
+		words = " to v" + install.NextVersion + " "
 	}
 	eventually(d.t.Context(), d.t, 20*time.Second, "an event for each agent, the leader's last", func() error {
 		list := &eventsv1.EventList{}
 		if err := d.List(d.t.Context(), list, client.InNamespace(d.key.Namespace)); err != nil {
 			return err
 		}
-		var told []eventsv1.Event
-		for _, e := range list.Items {
-			if e.Reason == "AgentExchange" && e.EventTime.After(since) {
-				told = append(told, e)
-			}
-		}
+		told := slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool { return e.Reason != "AgentExchange" || !strings.Contains(e.Note, words) })
 		slices.SortFunc(told, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
 		if len(told) != len(d.pods()) || !strings.HasPrefix(told[len(told)-1].Note, leader+":") {
 			return fmt.Errorf("%d events: %v", len(told), notes(told))
