@@ -58,7 +58,7 @@ test: ## Run every check and test, on this machine, as CI does.
 	$(call run,suite)
 
 ##@ Development
-.PHONY: manifests generate docs fmt vet lint lint-fix lint-config test-unit test-e2e verify bench bench-ha bench-random bench-report
+.PHONY: manifests generate docs fmt vet lint lint-fix lint-config test-unit test-e2e verify bench bench-ha bench-random bench-scale bench-report
 manifests: $(CONTROLLER_GEN) ## Generate CRDs and webhook configuration.
 	$(CONTROLLER_GEN) crd paths=./api/... output:crd:artifacts:config=config/crd/bases
 	$(if $(wildcard controllers/admission),$(CONTROLLER_GEN) webhook paths=./controllers/admission/... output:webhook:artifacts:config=config/webhook)
@@ -107,6 +107,9 @@ bench-ha: ## Run the whole fault matrix (RUNS=20 EVENTS=a,b), go on where it was
 
 bench-random: ## Hurt a Database at random (MINUTES=30 SEED=) and look for losses, second writers and leaks.
 	$(call run,suite) --only bench-random --minutes "$(or $(MINUTES),30)" --seed "$(SEED)"
+
+bench-scale: ## Give one manager many Databases with simulated agents (DATABASES=1000); writes docs/benchmarks/manager.json.
+	$(call run,suite) --only bench-scale --databases "$(or $(DATABASES),1000)"
 
 bench-report: ## Draw docs/benchmarks.md from docs/benchmarks/*.json.
 	@go run ./tests/bench/report

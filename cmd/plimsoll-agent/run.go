@@ -87,7 +87,7 @@ func serve(o options) error {
 	}
 	defer d.Close()
 	a, err := agent.New(agent.Parts{
-		Config: o.agent, Engine: postgresEngine(d), Table: table, Store: o.store, Clock: lease.BootClock{}, Kept: kept, Lookup: names.New().Lookup, Out: o.out, Log: log,
+		Config: o.agent, Engine: postgresEngine(d), Table: table, Store: o.store, Clock: lease.BootClock{}, Kept: kept, Names: names.New(), Out: o.out, Log: log,
 	})
 	if err != nil {
 		return err

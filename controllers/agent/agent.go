@@ -14,6 +14,7 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/client"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/lease"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/names"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/process"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 )
@@ -25,8 +26,8 @@ type Parts struct {
 	Table  *process.Table
 	Store  lease.Store
 	Clock  lease.Clock
-	// Lookup finds the addresses of members; nil for the system's way.
-	Lookup func(ctx context.Context, host string) ([]string, error)
+	// Names finds the addresses of members.
+	Names *names.Book
 	// Kept is what an earlier program of this process left; nil for a start.
 	Kept *Kept
 	// Out takes the server's log, one JSON object a line.
@@ -82,8 +83,8 @@ func New(p Parts) (*Agent, error) {
 	if _, err := load(cfg.memoryPath(), &remembered); err != nil {
 		return nil, fmt.Errorf("load what the volume remembers: %w", err)
 	}
-	a.client = client.New(cfg.UID, a.certs.current, client.WithPort(cfg.AgentPort), client.WithLookup(p.Lookup))
-	a.peers = &peers{client: a.client, address: map[string]string{}}
+	a.client = client.New(cfg.UID, a.certs.current, client.WithPort(cfg.AgentPort), client.WithLookup(p.Names.Lookup))
+	a.peers = &peers{client: a.client, names: p.Names, address: map[string]string{}}
 	a.keeper = &keeper{
 		cfg: cfg, engine: p.Engine, table: p.Table, clock: p.Clock, log: p.Log, wake: make(chan struct{}, 1), holds: make(chan holdKeeper),
 		tail: a.logs.tail, memory: remembered, active: -1, server: server{Life: down}, secrets: a.certs.hash(),

@@ -18,7 +18,11 @@ func (f fresher) Ask(ctx context.Context, r lease.Request) (lease.Answer, error)
 	if wantsFresh(r, f.a.cfg.Instance) {
 		f.a.sampler.now(ctx)
 	}
-	return f.a.runner.Ask(ctx, r)
+	answer, err := f.a.runner.Ask(ctx, r)
+	if err == nil && answer.OK && r.Kind == lease.KindGrant {
+		f.a.peers.hear(r)
+	}
+	return answer, err
 }
 
 // callerOf reads who calls from a request's certificate. The manager may ask for the status, no more.

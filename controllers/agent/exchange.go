@@ -341,7 +341,7 @@ func (e *exchange) become(k *Kept) (err error) {
 // keepRest keeps what reports and requests rest on.
 func (a *Agent) keepRest(k *Kept) {
 	k.Sampler = keptSampler{HasData: a.sampler.hasData.Load(), Primary: a.sampler.primary}
-	k.Reporter = a.reporter.keep()
+	k.Reporter, k.Names = a.reporter.keep(), a.peers.names.All()
 	a.taking.Lock()
 	defer a.taking.Unlock()
 	k.Asked = keptPatience{ID: a.asked.id, Until: a.asked.until}

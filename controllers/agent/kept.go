@@ -46,7 +46,9 @@ type Kept struct {
 
 	Sampler  keptSampler  `json:"sampler"`
 	Reporter keptReporter `json:"reporter"`
-	Asked    keptPatience `json:"asked"`
+	// Names are the addresses of hosts: the leader must find the members although DNS is away.
+	Names map[string]string `json:"names,omitempty"`
+	Asked keptPatience      `json:"asked"`
 
 	output *output // of this program
 }
@@ -192,6 +194,9 @@ func (a *Agent) takeUp(e Engine) error {
 	a.reporter.handOver, a.reporter.former, a.reporter.step = k.Reporter.HandOver, k.Reporter.Former, k.Reporter.Step
 	for id, why := range k.Reporter.Aborted {
 		a.reporter.aborted[id] = why
+	}
+	for host, address := range k.Names {
+		a.peers.names.Learn(host, address)
 	}
 	a.exchange.digest = k.Digest
 	a.asked = patience{id: k.Asked.ID, until: k.Asked.Until}

@@ -7,12 +7,14 @@ import (
 
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/client"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/lease"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/names"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 )
 
 // peers carries the leadership's messages to the other members, by the addresses of the aim.
 type peers struct {
 	client *client.Client
+	names  *names.Book
 
 	mu      sync.Mutex
 	address map[string]string
@@ -26,6 +28,20 @@ func (p *peers) want(a engine.Aim) {
 	p.mu.Lock()
 	p.address = address
 	p.mu.Unlock()
+}
+
+// hear takes a leader's word for where the members are.
+func (p *peers) hear(r lease.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, at := range r.Members {
+		if host := p.address[name]; host != "" {
+			p.names.Learn(host, at)
+		}
+	}
+	if host := p.address[r.From]; host != "" && r.Address != "" {
+		p.names.Learn(host, r.Address)
+	}
 }
 
 // Send asks the member and returns its answer.

@@ -40,11 +40,14 @@ func CacheOptions(namespaces []string) (cache.Options, error) {
 	}
 	// Nobody looks at the managedFields of what is not applied as a whole.
 	lean := cache.TransformStripManagedFields()
+	slim := &slimmer{}
 	out := cache.Options{
 		DefaultLabelSelector: labels.NewSelector().Add(*ours),
+		DefaultTransform:     slim.object,
 		ByObject: map[client.Object]cache.ByObject{
 			&v1.Database{}:          {Label: labels.Everything(), Transform: lean},
 			&coordinationv1.Lease{}: {Transform: lean},
+			&corev1.Pod{}:           {Transform: slim.pod},
 		},
 	}
 	for _, namespace := range namespaces {

@@ -45,8 +45,7 @@ func mainEvents() []event {
 		},
 		{
 			Event: faults.Event{Name: "node-loss", Target: 6, Peer: 45, Note: "the primary's node loses power" + peerHere + ", synchronous, node grace 16 s"},
-			// Not among the main ones yet: the election took up to 20 s, most likely when DNS had a server on that node.
-			hurt: powerOff(theLeader), mend: powerOn(theLeader),
+			main:  true, hurt: powerOff(theLeader), mend: powerOn(theLeader),
 		},
 		{
 			Event: faults.Event{Name: "partition", Target: 6, Note: "the primary's node is cut off from everybody for 10 s, alive, with clients of its own"},

@@ -51,7 +51,7 @@ type event struct {
 const unfinished = "the run did not end: its log says where"
 
 const (
-	usualPatience = time.Minute
+	usualPatience = 30 * time.Second
 	usualRecovery = 2 * time.Minute
 )
 

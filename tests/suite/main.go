@@ -30,11 +30,12 @@ func main() {
 	runs := flag.Int("runs", 20, "how many runs of each benchmark")
 	events := flag.String("events", "", "the events of the fault matrix, comma-separated; empty for all")
 	minutes := flag.Int("minutes", 30, "how long random faults go on")
+	databases := flag.Int("databases", 1000, "how many one manager is given")
 	seed := flag.String("seed", "", "the seed of random faults; empty for a new one")
 	keep := flag.Bool("keep", false, "use a cluster that is up already, and leave it up")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	ok, err := run(ctx, *only, workspace{tests: *tests, runs: *runs, events: *events, minutes: *minutes, seed: *seed, keep: *keep})
+	ok, err := run(ctx, *only, workspace{tests: *tests, runs: *runs, events: *events, minutes: *minutes, seed: *seed, databases: *databases, keep: *keep})
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "suite:", err)
@@ -100,6 +101,7 @@ type workspace struct {
 	events          string // of the fault matrix
 	minutes         int    // of random faults
 	seed            string
+	databases       int // of one manager
 	keep            bool
 	startedCluster  bool
 	next            string // image of a second build; empty unless the test of an upgrade runs

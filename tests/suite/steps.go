@@ -61,6 +61,9 @@ func all(w *workspace) []step {
 		{name: randomFaults, limit: longLimit, needs: []string{"operator"}, after: []string{faultMatrix}, results: true, do: w.endToEnd(longLimit, []string{
 			"PLIMSOLL_FAULT_MINUTES=" + strconv.Itoa(w.minutes), "PLIMSOLL_FAULT_SEED=" + w.seed,
 		}, "-test.run=^TestRandomFaults$")},
+		{name: manyDatabases, limit: longLimit, needs: []string{"API server"}, after: []string{randomFaults}, results: true, do: func(ctx context.Context, log io.Writer) error {
+			return w.command(ctx, log, []string{"PLIMSOLL_BENCH_DATABASES=" + strconv.Itoa(w.databases)}, "go", "test", "-json", "-count=1", "-timeout="+longLimit.String(), "./tests/scale")
+		}},
 	}
 }
 
@@ -249,10 +252,11 @@ func (w *workspace) endToEnd(limit time.Duration, env []string, flags ...string)
 	}
 }
 
-// Steps that only a name asks for: the whole fault matrix many times, and random faults for a while.
+// Steps that only a name asks for: the whole fault matrix many times, random faults for a while, and one manager with many Databases.
 const (
-	faultMatrix  = "bench-ha"
-	randomFaults = "bench-random"
+	faultMatrix   = "bench-ha"
+	randomFaults  = "bench-random"
+	manyDatabases = "bench-scale"
 )
 
 // faults runs the matrix until every event has had its runs, those of earlier calls on the same commit among them.
@@ -300,5 +304,7 @@ func (w *workspace) book(ctx context.Context) (string, error) {
 
 // standard leaves out what only a name asks for.
 func standard(steps []step) []step {
-	return slices.DeleteFunc(steps, func(s step) bool { return slices.Contains([]string{"bench", faultMatrix, randomFaults}, s.name) })
+	return slices.DeleteFunc(steps, func(s step) bool {
+		return slices.Contains([]string{"bench", faultMatrix, randomFaults, manyDatabases}, s.name)
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,6 +30,8 @@ var (
 	// ErrRefused says that the agent does not accept this caller's certificate or request.
 	ErrRefused = errors.New("the agent refused the request")
 )
+
+var errClosed = errors.New("the client is closed")
 
 const (
 	dialTimeout = 2 * time.Second
@@ -83,7 +86,7 @@ func (c *Client) of(member string) (*http.Client, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, errors.New("the client is closed")
+		return nil, errClosed
 	}
 	if h, ok := c.members[member]; ok {
 		return h, nil
@@ -118,28 +121,73 @@ func (c *Client) dialer(member string) func(ctx context.Context, network, addr s
 			return nil, err
 		}
 		d := tls.Dialer{NetDialer: &net.Dialer{KeepAlive: 5 * time.Second}, Config: cfg}
-		if addr, err = c.find(ctx, addr); err != nil {
+		places, err := c.find(ctx, addr)
+		if err != nil {
 			return nil, err
 		}
-		return d.DialContext(ctx, network, addr)
+		return first(ctx, places, func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, network, addr) })
 	}
 }
 
-// find the address by the client's own way, if it has one.
-func (c *Client) find(ctx context.Context, addr string) (string, error) {
+// find the addresses by the client's own way, if it has one.
+func (c *Client) find(ctx context.Context, addr string) ([]string, error) {
 	if c.lookup == nil {
-		return addr, nil
+		return []string{addr}, nil
 	}
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return "", fmt.Errorf("dial %s: %w", addr, err)
+		return nil, fmt.Errorf("dial %s: %w", addr, err)
 	}
 	found, err := c.lookup(ctx, host)
 	if err != nil || len(found) == 0 {
-		return "", fmt.Errorf("find the address of %s: %w", host, err)
+		return nil, fmt.Errorf("find the address of %s: %w", host, err)
 	}
-	return net.JoinHostPort(found[0], port), nil
+	var places []string
+	for _, at := range found[:min(len(found), maxPlaces)] {
+		places = append(places, net.JoinHostPort(at, port))
+	}
+	return places, nil
 }
+
+// first dials all addresses at once: where a member was before, nobody may answer, or somebody without its certificate.
+func first(ctx context.Context, places []string, dial func(context.Context, string) (net.Conn, error)) (net.Conn, error) {
+	if len(places) == 1 {
+		return dial(ctx, places[0])
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type reached struct {
+		conn net.Conn
+		err  error
+	}
+	all := make(chan reached, len(places))
+	for _, at := range places {
+		go func() {
+			conn, err := dial(ctx, at)
+			all <- reached{conn, err}
+		}()
+	}
+	var won net.Conn
+	var failed error
+	for range places {
+		switch r := <-all; {
+		case r.err != nil:
+			failed = errors.Join(failed, r.err)
+		case won != nil:
+			_ = r.conn.Close() // one was enough
+		default:
+			won = r.conn
+			cancel() // the others give up now
+		}
+	}
+	if won == nil {
+		return nil, failed
+	}
+	return won, nil
+}
+
+// maxPlaces bounds the addresses that are tried for one member.
+const maxPlaces = 4
 
 // Close ends idle connections; those in use end with their calls.
 func (c *Client) Close() {
@@ -179,22 +227,16 @@ func (c *Client) Post(ctx context.Context, to engine.Peer, path string, in, out 
 // WatchReports calls told with each report that the member sends, until the context ends, the connection breaks, or the member
 // is silent for longer than it may be. It always returns an error, the context's if that is why; the caller dials again.
 func (c *Client) WatchReports(ctx context.Context, to engine.Peer, told func(engine.Report)) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	quiet := time.AfterFunc(silence, func() {
-		cancel(fmt.Errorf("%s said nothing for %s", to.Name, silence))
-	})
-	defer quiet.Stop()
-
-	resp, err := c.do(ctx, http.MethodGet, to, "/v1/report?watch=true", nil)
+	conn, resp, err := c.stream(ctx, to, "/v1/report?watch=true")
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // read only: nothing to lose
+	defer func() { _ = conn.Close() }() // read only: nothing to lose
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(make([]byte, 0, 4<<10), maxReport)
-	for lines.Scan() {
-		quiet.Reset(silence)
+	lines.Buffer(make([]byte, 0, 1<<10), maxReport)
+	// A connection that is closed already says so when it is read.
+	for _ = conn.SetReadDeadline(time.Now().Add(silence)); lines.Scan(); _ = conn.SetReadDeadline(time.Now().Add(silence)) {
 		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
 			continue
 		}
@@ -207,6 +249,8 @@ func (c *Client) WatchReports(ctx context.Context, to engine.Peer, told func(eng
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case errors.Is(lines.Err(), os.ErrDeadlineExceeded):
+		return fmt.Errorf("%s said nothing for %s", to.Name, silence)
 	case lines.Err() != nil:
 		return fmt.Errorf("watch %s: %w", to.Name, lines.Err())
 	}
@@ -235,12 +279,12 @@ type Program struct {
 func (c *Client) Exchange(ctx context.Context, to engine.Peer, p Program) error {
 	ctx, cancel := context.WithTimeout(ctx, ProgramTimeout)
 	defer cancel()
-	content, err := p.Open()
+	file, err := p.Open()
 	if err != nil {
 		return fmt.Errorf("read the agent's program: %w", err)
 	}
-	defer func() { _ = content.Close() }() // read only: nothing to lose
-	resp, err := c.send(ctx, http.MethodPut, to, ProgramPath, content, func(r *http.Request) {
+	defer func() { _ = file.Close() }() // read only: nothing to lose
+	resp, err := c.send(ctx, http.MethodPut, to, ProgramPath, file, func(r *http.Request) {
 		r.ContentLength = p.Size
 		r.Header.Set(ProgramDigest, p.Digest)
 		r.Header.Set(ProgramVersion, p.Version)
@@ -249,6 +293,41 @@ func (c *Client) Exchange(ctx context.Context, to engine.Peer, p Program) error 
 		return err
 	}
 	return resp.Body.Close()
+}
+
+// stream sends a request on a connection of its own. A manager holds thousands of those: net/http's would cost two more goroutines and
+// three more buffers each.
+func (c *Client) stream(ctx context.Context, to engine.Peer, path string) (net.Conn, *http.Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	req, err := c.request(ctx, http.MethodGet, to, path, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.mu.Lock()
+	closed := c.closed
+	c.mu.Unlock()
+	if closed {
+		return nil, nil, errClosed
+	}
+	conn, err := c.dialer(to.Name)(ctx, "tcp", req.URL.Host)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reach the agent of %s: %w", to.Name, err)
+	}
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	err = req.Write(conn)
+	var resp *http.Response
+	if err == nil {
+		resp, err = http.ReadResponse(bufio.NewReaderSize(conn, 2<<10), req)
+	}
+	if err == nil && resp.StatusCode >= http.StatusMultipleChoices {
+		err = refused(resp, to.Name)
+	}
+	if err != nil {
+		_ = conn.Close() // the error says more
+		return nil, nil, fmt.Errorf("reach the agent of %s: %w", to.Name, err)
+	}
+	return conn, resp, nil
 }
 
 func (c *Client) call(ctx context.Context, method string, to engine.Peer, path string, body []byte, out any) error {
@@ -275,22 +354,18 @@ func (c *Client) call(ctx context.Context, method string, to engine.Peer, path s
 
 // do sends one request and returns the response of a success; everything else is an error.
 func (c *Client) do(ctx context.Context, method string, to engine.Peer, path string, body []byte) (*http.Response, error) {
-	return c.send(ctx, method, to, path, bytes.NewReader(body), func(r *http.Request) {
-		if body != nil {
-			r.Header.Set("Content-Type", "application/json")
-		}
-	})
+	return c.send(ctx, method, to, path, content(body), func(*http.Request) {})
 }
 
+// send a request with any content, described by its headers.
 func (c *Client) send(ctx context.Context, method string, to engine.Peer, path string, body io.Reader, describe func(*http.Request)) (*http.Response, error) {
 	h, err := c.of(to.Name)
 	if err != nil {
 		return nil, err
 	}
-	url := "https://" + net.JoinHostPort(to.Address, strconv.Itoa(c.port)) + path
-	req, err := http.NewRequestWithContext(ctx, method, url, body)
+	req, err := c.request(ctx, method, to, path, body)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s of %s: %w", method, path, to.Name, err)
+		return nil, err
 	}
 	describe(req)
 	resp, err := h.Do(req)
@@ -300,9 +375,33 @@ func (c *Client) send(ctx context.Context, method string, to engine.Peer, path s
 	if resp.StatusCode < http.StatusMultipleChoices {
 		return resp, nil
 	}
+	return nil, refused(resp, to.Name)
+}
+
+func (c *Client) request(ctx context.Context, method string, to engine.Peer, path string, body io.Reader) (*http.Request, error) {
+	url := "https://" + net.JoinHostPort(to.Address, strconv.Itoa(c.port)) + path
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s of %s: %w", method, path, to.Name, err)
+	}
+	if _, ok := body.(*bytes.Reader); ok {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return req, nil
+}
+
+// content of a request; nil for none.
+func content(body []byte) io.Reader {
+	if body == nil {
+		return nil
+	}
+	return bytes.NewReader(body)
+}
+
+func refused(resp *http.Response, member string) error {
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, maxError)) // the status says enough if the text does not come
 	_ = resp.Body.Close()                                      // read only: nothing to lose
-	return nil, refusal(resp.StatusCode, to.Name, strings.TrimSpace(string(said)))
+	return refusal(resp.StatusCode, member, strings.TrimSpace(string(said)))
 }
 
 func refusal(code int, member, said string) error {

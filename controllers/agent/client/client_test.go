@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -296,6 +297,41 @@ func TestWhomAClientBelieves(t *testing.T) {
 	}
 }
 
+// TestAMemberIsFoundAmongItsAddresses, of which some are of its past: one is silent, one refuses, and somebody else answers at another.
+func TestAMemberIsFoundAmongItsAddresses(t *testing.T) {
+	s := newStage(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
+	at := func(address string) net.Listener {
+		return must(net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(s.port))))(t)
+	}
+	silent := at("127.0.0.2") // connects, and says nothing
+	defer func() { _ = silent.Close() }()
+	other := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("another member was asked") }))
+	other.Listener = at("127.0.0.3")
+	other.TLS = &tls.Config{Certificates: []tls.Certificate{s.ca.Pair(t, testUID, client.MemberPrefix+"orders-2", authority.Names("orders-2"))}, MinVersion: tls.VersionTLS13}
+	other.StartTLS()
+	defer other.Close()
+	for name, row := range map[string]struct {
+		places []string
+		found  bool
+	}{
+		"it is the last one":     {[]string{"127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.1"}, true},
+		"it is at none of them":  {[]string{"127.0.0.3", "127.0.0.4"}, false},
+		"it is at the only one":  {[]string{"127.0.0.1"}, true},
+		"it is beyond the bound": {[]string{"127.0.0.3", "127.0.0.4", "127.0.0.5", "127.0.0.6", "127.0.0.1"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := client.New(testUID, must(client.Fixed(s.ca.Leaf(t, testUID, client.ManagerName)))(t), client.WithPort(s.port),
+				client.WithLookup(func(context.Context, string) ([]string, error) { return row.places, nil }))
+			defer c.Close()
+			began := time.Now()
+			_, err := c.Report(t.Context(), engine.Peer{Name: one, Address: "orders-1.invalid"})
+			if (err == nil) != row.found || time.Since(began) > time.Second {
+				t.Errorf("found: %v after %s, want %v", err, time.Since(began), row.found)
+			}
+		})
+	}
+}
+
 func TestConnectionsAreKeptAndEnd(t *testing.T) {
 	s := newStage(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
 	for range 20 {
@@ -324,6 +360,9 @@ func TestConnectionsAreKeptAndEnd(t *testing.T) {
 	s.client.Close()
 	if _, err := s.client.Report(t.Context(), here()); err == nil || !strings.Contains(err.Error(), "closed") {
 		t.Errorf("after Close: %v", err)
+	}
+	if err := s.client.WatchReports(t.Context(), here(), func(engine.Report) {}); err == nil || !strings.Contains(err.Error(), "closed") {
+		t.Errorf("a watch after Close: %v", err)
 	}
 }
 

@@ -136,12 +136,25 @@ func (m *Machine) round() {
 		pause = m.cfg.Heartbeat / 5
 	}
 	l.nextRound = m.now.Add(pause)
-	for _, to := range m.members() {
+	members := m.members()
+	places := m.places(members)
+	for _, to := range members {
 		m.send(to, Request{
 			Kind: KindGrant, Epoch: l.epoch, Leading: l.promoted, Elected: l.attachable && !l.promoted, Heir: l.hand.heir,
-			Version: l.record.Version, Address: m.cfg.Address,
+			Version: l.record.Version, Address: m.cfg.Address, Members: places,
 		})
 	}
+}
+
+// places are where the members say that they are.
+func (m *Machine) places(members []string) Places {
+	all := Places{}
+	for _, name := range members {
+		if at := m.lead.peers[name].answer.Address; at != "" {
+			all[name] = at
+		}
+	}
+	return all
 }
 
 // attachable says that this member has won with a replica that runs, and is being promoted: the others may stream from it what it

@@ -397,6 +397,43 @@ func TestLeaderStopsABudgetBeforeItsDeadline(t *testing.T) {
 	}
 }
 
+// TestALeaderTellsWhereTheMembersAre: whoever stands for election after it must find the others, and DNS may be gone with its node.
+func TestALeaderTellsWhereTheMembersAre(t *testing.T) {
+	rec, f := goodRecord(), replicaFacts()
+	rec.Leader = "a"
+	f.Server = ServerPrimary
+	b := newBenchOf(t, Promise{Epoch: 5, Candidate: "a", Lease: 5}, true, rec, f)
+	grants := func() map[string]Request {
+		sent := map[string]Request{}
+		for _, o := range b.out {
+			if s, ok := o.(Send); ok && s.Request.Kind == KindGrant {
+				sent[s.To] = s.Request
+			}
+		}
+		b.out = nil
+		return sent
+	}
+	at := map[string]string{"b": "10.0.0.2", "c": ""} // an agent of another version tells nothing
+	for to, r := range grants() {
+		if len(r.Members) > 0 {
+			t.Errorf("before anybody answered, %s is told %v", to, r.Members)
+		}
+		b.step(Answered{Answer{Database: "uid", From: to, Seq: r.Seq, OK: true, Promise: 5, To: "a", Address: at[to]}})
+	}
+	b.after(time.Second)
+	want := Places{"b": "10.0.0.2"}
+	for to, r := range grants() {
+		if d := cmp.Diff(want, r.Members); d != "" || r.Validate() != nil {
+			t.Errorf("%s is told (%v, -want +got):\n%s", to, r.Validate(), d)
+		}
+	}
+	for _, bad := range []Places{{"b": "elsewhere"}, {"b": ""}, {"-": "10.0.0.2"}} {
+		if err := (Request{Kind: KindGrant, Database: "uid", From: "b", Members: bad}).Validate(); err == nil {
+			t.Errorf("the addresses %v were taken", bad)
+		}
+	}
+}
+
 func TestNobodyHurriesTheOnlyVoter(t *testing.T) {
 	lead := func(voters ...string) *bench {
 		rec, f := goodRecord(), replicaFacts()

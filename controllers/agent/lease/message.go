@@ -29,6 +29,7 @@ type Request struct {
 	Elected bool     `json:"elected,omitempty"` // grant: the sender has won and is being promoted; a replica that runs may attach to it already
 	Led     uint64   `json:"led,omitempty"`     // prevote, support: the epoch by which the Lease that the sender swaps against names the sender itself as leader; zero when it names another
 	Address string   `json:"address,omitempty"` // grant: the sender's IP address, where its database is
+	Members Places   `json:"members,omitempty"` // grant: where the others are, by their own word; whoever stands for election next must find them without a DNS server
 	Heir    string   `json:"heir,omitempty"`    // grant: being handed over to; release: who goes first
 	Needed  Position `json:"needed,omitzero"`   // release: what Heir must hold; all that was acknowledged is in it
 	Version uint64   `json:"version,omitempty"` // grant, prevote, support: the version of the Lease's record that the sender leads by, or would swap against
@@ -42,17 +43,31 @@ type Answer struct {
 	From     string   `json:"from"`
 	Seq      uint64   `json:"seq"`
 	OK       bool     `json:"ok"`
-	Why      string   `json:"why,omitempty"`   // when not OK
-	Promise  uint64   `json:"promise"`         // highest epoch that the sender granted or supported
-	To       string   `json:"to,omitempty"`    // and whom
-	Position Position `json:"position"`        // support: final; else as last seen
-	Able     bool     `json:"able,omitempty"`  // the sender could lead now; others step aside only for such a one
-	HasData  bool     `json:"data,omitempty"`  // the sender holds a database
-	Leave    bool     `json:"leave,omitempty"` // the sender wants to discard its data and asks to be no voter
+	Why      string   `json:"why,omitempty"`     // when not OK
+	Promise  uint64   `json:"promise"`           // highest epoch that the sender granted or supported
+	To       string   `json:"to,omitempty"`      // and whom
+	Position Position `json:"position"`          // support: final; else as last seen
+	Able     bool     `json:"able,omitempty"`    // the sender could lead now; others step aside only for such a one
+	HasData  bool     `json:"data,omitempty"`    // the sender holds a database
+	Leave    bool     `json:"leave,omitempty"`   // the sender wants to discard its data and asks to be no voter
+	Address  string   `json:"address,omitempty"` // the sender's IP address
 
 	Role   Role   `json:"role,omitempty"`   // status
 	Leader string `json:"leader,omitempty"` // status
 	Epoch  uint64 `json:"epoch,omitempty"`  // status
+}
+
+// Places are IP addresses by the names of the members.
+type Places map[string]string
+
+// valid says that no entry is one that no member would send.
+func (p Places) valid() bool {
+	for name, address := range p {
+		if !validName(name) || net.ParseIP(address) == nil {
+			return false
+		}
+	}
+	return len(p) <= 2*maxVoters
 }
 
 const (
@@ -89,6 +104,8 @@ func (r Request) Validate() error {
 		return fmt.Errorf("%s request: bad heir %q", r.Kind, r.Heir)
 	case r.Address != "" && net.ParseIP(r.Address) == nil:
 		return fmt.Errorf("%s request: bad address %q", r.Kind, r.Address)
+	case !r.Members.valid():
+		return fmt.Errorf("%s request: bad addresses of members", r.Kind)
 	case r.Epoch > maxEpoch:
 		return fmt.Errorf("%s request: epoch %d is out of bounds", r.Kind, r.Epoch)
 	case len(r.Database) > maxName || len(r.Cause) > maxText || len(r.ID) > maxText || len(r.Needed.Text) > maxText:
@@ -102,6 +119,8 @@ func (a Answer) Validate() error {
 	switch {
 	case !validName(a.From):
 		return fmt.Errorf("answer: bad sender %q", a.From)
+	case a.Address != "" && net.ParseIP(a.Address) == nil:
+		return fmt.Errorf("answer of %s: bad address %q", a.From, a.Address)
 	case a.Promise > maxEpoch || a.Epoch > maxEpoch:
 		return fmt.Errorf("answer of %s: epoch is out of bounds", a.From)
 	case len(a.Database) > maxName || len(a.Why) > maxText || len(a.To) > maxName || len(a.Leader) > maxName || len(a.Position.Text) > maxText:

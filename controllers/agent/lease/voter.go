@@ -81,7 +81,7 @@ func (m *Machine) answer(in Received, why string) {
 		Database: m.cfg.Database, From: m.cfg.Self, Seq: in.Request.Seq,
 		OK: why == "", Why: why,
 		Promise: m.voter.promise.Epoch, To: m.voter.promise.Candidate, Position: m.facts.Position,
-		Able: m.able(), HasData: m.facts.HasData, Leave: m.facts.Discard,
+		Able: m.able(), HasData: m.facts.HasData, Leave: m.facts.Discard, Address: m.cfg.Address,
 		Role: m.decided.Role, Leader: m.decided.Leader, Epoch: m.decided.Epoch,
 	}})
 }

@@ -5,6 +5,7 @@ package names
 import (
 	"context"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -24,7 +25,8 @@ type Book struct {
 	ask func(ctx context.Context, host string) ([]string, error)
 
 	mu    sync.Mutex
-	known map[string][]string
+	known map[string][]string      // by DNS
+	told  map[string]string        // by the members themselves, through their leader
 	asked map[string]chan struct{} // closed when the question under way has its answer
 }
 
@@ -32,16 +34,43 @@ type Book struct {
 func New() *Book { return newBook(net.DefaultResolver.LookupHost) }
 
 func newBook(ask func(ctx context.Context, host string) ([]string, error)) *Book {
-	return &Book{ask: ask, known: map[string][]string{}, asked: map[string]chan struct{}{}}
+	return &Book{ask: ask, known: map[string][]string{}, told: map[string]string{}, asked: map[string]chan struct{}{}}
 }
 
-// Lookup returns the addresses of a host: new ones where DNS answers soon, else those from before, else what it says in the end.
+// Learn takes a member's own word for where it is.
+func (b *Book) Learn(host, address string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, known := b.told[host]; !known && len(b.told) >= most {
+		clear(b.told)
+	}
+	b.told[host] = address
+}
+
+// All that is known, an address for each host: the host's own word where there is one.
+func (b *Book) All() map[string]string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make(map[string]string, len(b.known))
+	for host, addresses := range b.known {
+		if len(addresses) > 0 {
+			all[host] = addresses[0]
+		}
+	}
+	for host, address := range b.told {
+		all[host] = address
+	}
+	return all
+}
+
+// Lookup returns the addresses where a host may be: its own word, and what DNS says where it answers soon, else what it said before. Of a
+// host of which nothing is known it is what DNS says in the end.
 func (b *Book) Lookup(ctx context.Context, host string) ([]string, error) {
 	if net.ParseIP(host) != nil {
 		return []string{host}, nil
 	}
 	b.mu.Lock()
-	_, remembered := b.known[host]
+	remembered := len(b.places(host)) > 0
 	b.mu.Unlock()
 	if !remembered {
 		return b.question(ctx, host)
@@ -55,7 +84,16 @@ func (b *Book) Lookup(ctx context.Context, host string) ([]string, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.known[host], nil
+	return b.places(host), nil
+}
+
+// places that are known of a host, each once.
+func (b *Book) places(host string) []string {
+	known := b.known[host]
+	if told, ok := b.told[host]; ok && !slices.Contains(known, told) {
+		return append([]string{told}, known...)
+	}
+	return known
 }
 
 // refresh asks once at a time, beside whoever waits.

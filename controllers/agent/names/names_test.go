@@ -60,4 +60,22 @@ func TestLookup(t *testing.T) {
 	hangs.Store(false)
 	answer.Store([]string{})
 	look("a name that DNS has forgotten", "one", "10.0.0.2")
+	b.Learn("one", "10.0.0.2")
+	look("a name whose host says the same", "one", "10.0.0.2")
+	b.Learn("one", "10.0.0.3")
+	look("a name whose host says otherwise", "one", "10.0.0.3", "10.0.0.2")
+	hangs.Store(true)
+	b.Learn("three", "10.0.0.5")
+	look("a host that only said itself where it is", "three", "10.0.0.5")
+	time.Sleep(500 * time.Millisecond) // the question ends
+	hangs.Store(false)
+	if all := b.All(); all["one"] != "10.0.0.3" || all["three"] != "10.0.0.5" {
+		t.Errorf("all that is known is %v", all)
+	}
+	for i := range 2 * most {
+		b.Learn(fmt.Sprintf("host-%d", i), "10.0.0.9")
+	}
+	if len(b.told) > most {
+		t.Errorf("it remembers what %d hosts said, want %d at most", len(b.told), most)
+	}
 }
