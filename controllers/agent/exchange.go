@@ -251,16 +251,20 @@ func (e *exchange) attempt(ctx context.Context) error {
 		defer out.resume()
 		k.Part = part
 	}
-	if !a.keeper.killing.TryLock() {
-		return fmt.Errorf("%w: a hard stop", lease.ErrBusy)
+	if !a.keepRest(k) {
+		return fmt.Errorf("%w: an aim or a report", lease.ErrBusy)
 	}
-	defer a.keeper.killing.Unlock()
 	time.Sleep(2 * time.Millisecond) // a request to end that came before this is known by now; one that comes later waits for the next program
 	select {
 	case <-e.leave:
 		return errors.New("the member was asked to end")
 	default:
 	}
+	// From here on nothing may wait for anything: the watchdog could not stop the server.
+	if !a.keeper.killing.TryLock() {
+		return fmt.Errorf("%w: a hard stop", lease.ErrBusy)
+	}
+	defer a.keeper.killing.Unlock()
 	return e.become(k)
 }
 
@@ -314,7 +318,6 @@ func (e *exchange) become(k *Kept) (err error) {
 			k.Held = raw(f)
 		}
 	}
-	e.agent.keepRest(k)
 	if err != nil {
 		return fmt.Errorf("leave open files: %w", err)
 	}
@@ -334,15 +337,21 @@ func (e *exchange) become(k *Kept) (err error) {
 	if err != nil {
 		return fmt.Errorf("leave open files: %w", err)
 	}
-	e.agent.log.Info("becoming another program", "version", k.Version, "digest", k.Digest)
 	return e.table.Become(program, os.Args, withKept(os.Environ(), fd))
 }
 
-// keepRest keeps what reports and requests rest on.
-func (a *Agent) keepRest(k *Kept) {
-	k.Sampler = keptSampler{HasData: a.sampler.hasData.Load(), Primary: a.sampler.primary}
-	k.Reporter, k.Names = a.reporter.keep(), a.peers.names.All()
-	a.taking.Lock()
-	defer a.taking.Unlock()
+// keepRest keeps what reports and requests rest on, and waits for nobody: an aim may be on its way to a volume that hangs.
+func (a *Agent) keepRest(k *Kept) bool {
+	if !a.taking.TryLock() {
+		return false
+	}
 	k.Asked = keptPatience{ID: a.asked.id, Until: a.asked.until}
+	a.taking.Unlock()
+	kept, ok := a.reporter.keep()
+	if !ok {
+		return false
+	}
+	k.Sampler = keptSampler{HasData: a.sampler.hasData.Load(), Primary: a.sampler.primary}
+	k.Reporter, k.Names = kept, a.peers.names.All()
+	return true
 }

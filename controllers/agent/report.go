@@ -80,11 +80,13 @@ func (r *reporter) ail(why string) {
 	r.compose()
 }
 
-// keep what was not looked up of this very moment.
-func (r *reporter) keep() keptReporter {
-	r.mu.Lock()
+// keep what was not looked up of this very moment; false while a report is being made, which asks volumes.
+func (r *reporter) keep() (keptReporter, bool) {
+	if !r.mu.TryLock() {
+		return keptReporter{}, false
+	}
 	defer r.mu.Unlock()
-	return keptReporter{HandOver: r.handOver, Former: r.former, Step: r.step, Aborted: maps.Clone(r.aborted)}
+	return keptReporter{HandOver: r.handOver, Former: r.former, Step: r.step, Aborted: maps.Clone(r.aborted)}, true
 }
 
 // maxAborted bounds the switchovers that are remembered as called off.
