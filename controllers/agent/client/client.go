@@ -227,7 +227,7 @@ func (c *Client) Post(ctx context.Context, to engine.Peer, path string, in, out 
 // WatchReports calls told with each report that the member sends, until the context ends, the connection breaks, or the member
 // is silent for longer than it may be. It always returns an error, the context's if that is why; the caller dials again.
 func (c *Client) WatchReports(ctx context.Context, to engine.Peer, told func(engine.Report)) error {
-	conn, resp, err := c.stream(ctx, to, "/v1/report?watch=true")
+	conn, resp, err := c.stream(ctx, to, "/v1/report?watch=true") //nolint:bodyclose // its connection is closed
 	if err != nil {
 		return err
 	}
