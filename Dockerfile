@@ -1,4 +1,5 @@
-# One image, three programs: plimsoll (the manager), plimsoll-agent (copied into database pods), kubectl-plimsoll.
+# One image, three programs: plimsoll (the manager), plimsoll-agent (copied into database pods), kubectl-plimsoll. Beside the agent of the
+# image's own architecture lie those of the others (plimsoll-agent-arm64): the manager gives them to instances on nodes of these.
 # `make image` replaces the build stage by a directory of local binaries, so it needs no base image.
 FROM --platform=$BUILDPLATFORM docker.io/library/golang:1.26-bookworm AS build
 ARG TARGETOS=linux TARGETARCH=amd64 VERSION=dev
@@ -8,9 +9,11 @@ RUN go mod download
 COPY api ./api
 COPY cmd ./cmd
 COPY controllers ./controllers
-RUN export CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH && \
+RUN export CGO_ENABLED=0 GOOS=$TARGETOS && \
     build() { go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=v$VERSION" -o "/$1" "$2"; } && \
-    build plimsoll ./cmd && build plimsoll-agent ./cmd/plimsoll-agent && build kubectl-plimsoll ./cmd/kubectl-plimsoll && \
+    for arch in amd64 arm64; do export GOARCH=$arch; build plimsoll-agent-$arch ./cmd/plimsoll-agent || exit 1; done && \
+    mv /plimsoll-agent-$TARGETARCH /plimsoll-agent && export GOARCH=$TARGETARCH && \
+    build plimsoll ./cmd && build kubectl-plimsoll ./cmd/kubectl-plimsoll && \
     cp /etc/ssl/certs/ca-certificates.crt /
 
 FROM scratch
@@ -21,6 +24,6 @@ LABEL org.opencontainers.image.title="Plimsoll operator" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="v${VERSION}"
 COPY --from=build /ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-COPY --from=build /plimsoll /plimsoll-agent /kubectl-plimsoll /
+COPY --from=build /plimsoll /plimsoll-agent* /kubectl-plimsoll /
 USER 65532:65532
 ENTRYPOINT ["/plimsoll"]

@@ -7,6 +7,8 @@ CHANNELS ?= candidate-v0
 DEFAULT_CHANNEL ?= candidate-v0
 CONTAINER_TOOL ?= docker
 PLATFORMS ?= linux/amd64,linux/arm64
+# The other architectures whose agents the image of `make image` holds beside its own: the manager gives them to running instances there.
+AGENTS ?= $(filter-out $(shell go env GOARCH),amd64 arm64)
 KUBECTL ?= kubectl
 OPERATOR_SDK ?= operator-sdk
 NAMESPACE ?= plimsoll-system
@@ -113,7 +115,7 @@ bench-report: ## Draw docs/benchmarks.md from docs/benchmarks/*.json.
 	@go run ./tests/bench/report
 
 ##@ Build
-.PHONY: build run image image-push docker-build docker-push docker-buildx build-installer bundle bundle-build bundle-push
+.PHONY: build run agents image image-push docker-build docker-push docker-buildx build-installer bundle bundle-build bundle-push
 build: ## Build the three programs into bin/.
 	@mkdir -p bin
 	$(BUILD) -o bin/plimsoll ./cmd
@@ -123,7 +125,11 @@ build: ## Build the three programs into bin/.
 run: ## Run the manager here, without webhooks, against the cluster of the current kubeconfig.
 	RELATED_IMAGE_AGENT=$(IMG) go run ./cmd manager --leader-elect=false --webhook=false
 
-image: build ## Build the image $(IMG) from local binaries with buildah, with no base image and no network.
+agents: # of the other architectures
+	@mkdir -p bin && rm -f bin/plimsoll-agent-*
+	$(foreach arch,$(AGENTS),GOARCH=$(arch) $(BUILD) -o bin/plimsoll-agent-$(arch) ./cmd/plimsoll-agent &&) true
+
+image: build agents ## Build the image $(IMG) from local binaries with buildah, with no base image and no network.
 	@cp -L /etc/ssl/certs/ca-certificates.crt bin/
 	$(BUILDAH) build --isolation chroot --build-context build=bin --build-arg VERSION=$(VERSION) --timestamp 0 -q -t $(IMG) -f Dockerfile .
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"time"
 
@@ -87,8 +88,12 @@ func run(ctx context.Context, o options) error {
 	if err := hooks.setup(mgr, engines); err != nil {
 		return err
 	}
+	programs, err := readPrograms(o, logger)
+	if err != nil {
+		return err
+	}
 	dialer, err := addDatabases(mgr, o, database.Surroundings{
-		AgentImage: o.agentImage, OperatorNamespace: o.operatorNamespace, OpenShift: openShift, Engines: engines,
+		AgentImage: o.agentImage, OperatorNamespace: o.operatorNamespace, OpenShift: openShift, Engines: engines, Programs: programs,
 	})
 	if err != nil {
 		return err
@@ -100,6 +105,28 @@ func run(ctx context.Context, o options) error {
 	}
 	logger.Info("stopped")
 	return nil
+}
+
+// architectures that the operator's image is built for.
+func architectures() []string { return []string{"amd64", "arm64"} }
+
+// readPrograms finds the agents that this image holds.
+func readPrograms(o options, logger logr.Logger) (database.Programs, error) {
+	if o.agentProgram == "" {
+		return nil, nil
+	}
+	others := slices.DeleteFunc(architectures(), func(name string) bool { return name == goruntime.GOARCH })
+	programs, err := database.ReadPrograms(o.agentProgram, goruntime.GOARCH, others, version)
+	if err != nil {
+		return nil, err
+	}
+	for name, p := range programs {
+		logger.Info("agent for running instances", "architecture", name, "version", p.Version, "digest", p.Digest, "bytes", p.Size)
+	}
+	if len(programs) == 0 {
+		logger.Info("no agent for running instances: they keep theirs", "program", o.agentProgram)
+	}
+	return programs, nil
 }
 
 func newLogger(o options) logr.Logger {

@@ -15,6 +15,7 @@ import (
 // options are the flags of the manager.
 type options struct {
 	agentImage, postgresImage string
+	agentProgram              string
 	postgresUser              int64
 	operatorNamespace         string
 	namespaces                []string
@@ -58,6 +59,8 @@ func managerCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.agentImage, "agent-image", first(os.Getenv("RELATED_IMAGE_AGENT"), os.Getenv("RELATED_IMAGE_OPERATOR")),
 		"the operator's own image, from which the agent is copied into database pods; by default that of RELATED_IMAGE_AGENT")
+	f.StringVar(&o.agentProgram, "agent-program", "/plimsoll-agent",
+		"the agent that running instances are given under their servers, for this architecture; those of others lie beside it, as /plimsoll-agent-arm64; empty to give them none")
 	f.StringVar(&o.postgresImage, "postgres-image", os.Getenv("PLIMSOLL_POSTGRES_IMAGE"),
 		"default image of PostgreSQL, in which %s stands for spec.version; by default the official one")
 	f.Int64Var(&o.postgresUser, "postgres-user", 0, "numeric user that the default image of PostgreSQL wants; 999 by default")

@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/lease"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 )
 
@@ -17,6 +19,7 @@ const usage = `plimsoll-agent runs a database inside its pod. The operator start
   plimsoll-agent install   copy this program and the user's entry into the pod's volumes (the init container)
   plimsoll-agent run       run as the pod's first process
   plimsoll-agent witness   vote beside two members, without a database
+  plimsoll-agent check     say whether this program understands what one that it replaces would leave it (on standard input)
   plimsoll-agent version   print the version
 `
 
@@ -38,6 +41,8 @@ func dispatch(args []string, out, errs io.Writer) int {
 		err = run(os.Getenv, out)
 	case "witness":
 		err = witness(os.Getenv, out)
+	case agent.CheckCommand:
+		_, err = agent.ReadKept(os.Stdin, lease.BootClock{}.Now())
 	case "version", "--version":
 		_, _ = fmt.Fprintln(out, version)
 	case "help", "-h", "--help":

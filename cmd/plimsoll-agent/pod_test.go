@@ -50,6 +50,9 @@ type pod struct {
 }
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == agent.CheckCommand { // of the program that one of these pods is to become
+		os.Exit(dispatch(os.Args[1:], os.Stdout, os.Stderr))
+	}
 	path := os.Getenv(envPod)
 	if path == "" {
 		goleak.VerifyTestMain(m)
@@ -80,6 +83,9 @@ func playPod(path string) error {
 	}
 	if err := endWithTest(); err != nil {
 		return err
+	}
+	if version != "dev" {
+		p.Agent.Version = version // of a second build
 	}
 	api := kube.New(p.API, http.DefaultClient, func() (string, error) { return "token", nil }, "test")
 	store := lease.NewKubeStore(api, p.Agent.Namespace, p.Agent.Database, p.Agent.Database+"-rw", lease.Endpoint{Address: p.Address, Pod: p.Agent.Instance})

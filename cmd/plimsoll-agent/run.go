@@ -66,6 +66,12 @@ func serve(o options) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT) // first of all: a first process does not hear of what it has not asked for
+	kept, err := agent.Inherit(lease.BootClock{})
+	if err != nil {
+		return err // the container starts again, as after any end of its first process
+	}
 	table, err := process.NewTable()
 	if err != nil {
 		return err
@@ -81,7 +87,7 @@ func serve(o options) error {
 	}
 	defer d.Close()
 	a, err := agent.New(agent.Parts{
-		Config: o.agent, Engine: postgresEngine(d), Table: table, Store: o.store, Clock: lease.BootClock{}, Names: names.New(), Out: o.out, Log: log,
+		Config: o.agent, Engine: postgresEngine(d), Table: table, Store: o.store, Clock: lease.BootClock{}, Kept: kept, Names: names.New(), Out: o.out, Log: log,
 	})
 	if err != nil {
 		return err
@@ -91,7 +97,7 @@ func serve(o options) error {
 	ended := make(chan error, 1)
 	go func() {
 		defer cancel()
-		ended <- a.Run(ctx, onTerm(ctx))
+		ended <- a.Run(ctx, onTerm(ctx, signals))
 	}()
 	if err := table.Reap(ctx); err != nil {
 		return err
@@ -100,9 +106,7 @@ func serve(o options) error {
 }
 
 // onTerm is closed at the first request to end; the kubelet sends one, and kills after the pod's grace.
-func onTerm(ctx context.Context) <-chan struct{} {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+func onTerm(ctx context.Context, signals chan os.Signal) <-chan struct{} {
 	leave := make(chan struct{})
 	go func() {
 		defer signal.Stop(signals)
@@ -128,6 +132,8 @@ func userOf(uid int) string {
 func postgresEngine(d *driver.Driver) agent.Engine {
 	return agent.Engine{
 		Driver:     d,
+		Held:       d.Held,
+		Adopt:      d.Adopt,
 		Checkpoint: d.Checkpoint,
 		Greet:      d.Greet,
 		Discards: func(ctx context.Context, r engine.Role) (bool, error) {

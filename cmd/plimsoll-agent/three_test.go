@@ -29,6 +29,9 @@ type writer struct {
 	acked map[int64]time.Time
 	last  time.Time
 	gap   time.Duration
+	// failed statements and connections, but for those before the first success.
+	failed int
+	why    string
 }
 
 // write from the id on.
@@ -53,6 +56,7 @@ func (w *writer) run(ctx context.Context) {
 			c, err := w.db.connect(dial, w.db.api.routed())
 			cancel()
 			if err != nil {
+				w.fails(err)
 				time.Sleep(20 * time.Millisecond)
 				continue
 			}
@@ -66,6 +70,7 @@ func (w *writer) run(ctx context.Context) {
 		_, err := conn.Exec(call, "INSERT INTO ledger (id) VALUES ($1)", id)
 		cancel()
 		if err != nil {
+			w.fails(err)
 			bye, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 			_ = conn.Close(bye)
 			cancel()
@@ -78,6 +83,15 @@ func (w *writer) run(ctx context.Context) {
 	}
 	if conn != nil {
 		_ = conn.Close(context.Background())
+	}
+}
+
+func (w *writer) fails(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.acked) > 0 {
+		w.failed++
+		w.why = err.Error()
 	}
 }
 

@@ -6,7 +6,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"runtime/debug"
+	"syscall"
 
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/kube"
@@ -39,9 +41,11 @@ func vote(cfg agent.Config, store lease.Store, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	return w.Run(ctx, onTerm(ctx))
+	return w.Run(ctx, onTerm(ctx, signals))
 }
 
 // readOnly is a store that nothing is written to.

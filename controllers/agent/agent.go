@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"sync"
 
@@ -27,6 +28,8 @@ type Parts struct {
 	Clock  lease.Clock
 	// Names finds the addresses of members.
 	Names *names.Book
+	// Kept is what an earlier program of this process left; nil for a start.
+	Kept *Kept
 	// Out takes the server's log, one JSON object a line.
 	Out io.Writer
 	Log *slog.Logger
@@ -48,6 +51,10 @@ type Agent struct {
 	certs    *certificates
 	logs     *logs
 	pump     func(ctx context.Context, from io.Reader, emit func(Entry)) error
+	exchange *exchange
+	kept     *Kept // until it was taken up
+	doors    []*door
+	taken    []*net.TCPListener // from the program before
 
 	taking  sync.Mutex // one aim at a time
 	aim     engine.Aim
@@ -80,10 +87,15 @@ func New(p Parts) (*Agent, error) {
 	a.client = client.New(cfg.UID, a.certs.current, client.WithPort(cfg.AgentPort), client.WithLookup(p.Names.Lookup))
 	a.peers = &peers{client: a.client, names: p.Names, address: map[string]string{}}
 	a.keeper = &keeper{
-		cfg: cfg, engine: p.Engine, table: p.Table, clock: p.Clock, log: p.Log, wake: make(chan struct{}, 1),
+		cfg: cfg, engine: p.Engine, table: p.Table, clock: p.Clock, log: p.Log, wake: make(chan struct{}, 1), holds: make(chan holdKeeper),
 		tail: a.logs.tail, memory: remembered, observed: observed{Connected: -1, Secrets: a.certs.hash()}, server: server{Life: down},
 	}
 	a.keeper.forward = a.forward
+	if p.Kept != nil {
+		if err := a.keeper.adopt(p.Kept.Keeper, p.Kept.Lease.Decided); err != nil {
+			return nil, err
+		}
+	}
 	a.reporter = newReporter(cfg, p.Clock, a.certs, a.keeper.restartDone)
 	if err := a.lead(p); err != nil {
 		return nil, err
@@ -94,6 +106,13 @@ func New(p Parts) (*Agent, error) {
 	}
 	a.keeper.changed = a.sampler.changed
 	a.vitals = a.signs(p.Engine)
+	a.exchange = newExchange(a, p.Engine, p.Table)
+	a.reporter.exchange = a.exchange.told
+	if a.kept = p.Kept; a.kept != nil {
+		if err := a.takeUp(p.Engine); err != nil {
+			return nil, err
+		}
+	}
 	return a, a.recall()
 }
 
@@ -109,7 +128,7 @@ func (a *Agent) lead(p Parts) error {
 	runner, err := lease.NewRunner(lease.Parts{
 		Config: config,
 		Clock:  p.Clock, Transport: a.peers, Store: p.Store, Promises: lease.PromiseFile{Path: a.cfg.promisePath()},
-		Server: a.keeper, Log: p.Log, OnEvent: a.reporter.event,
+		Server: a.keeper, Kept: p.Kept.lease(), Log: p.Log, OnEvent: a.reporter.event,
 	})
 	a.runner = runner
 	return err
@@ -186,14 +205,4 @@ func leaseAim(aim engine.Aim, until, recoverUntil lease.Time) lease.Aim {
 		out.Recovery = lease.Recovery{ID: o.ID, LeaseVersion: o.LeaseVersion, Lost: o.Lost, Expires: recoverUntil}
 	}
 	return out
-}
-
-// forward reads the server's output to its end.
-func (a *Agent) forward(from *os.File) {
-	defer func() { _ = from.Close() }()
-	// Until the last writer is gone: the keeper kills what holds it.
-	if err := a.pump(context.Background(), from, a.logs.emit); err != nil {
-		a.log.Warn("the server's log is not read any more", "error", err.Error())
-	}
-	_, _ = io.Copy(io.Discard, from) // a server whose pipe is full stands still
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -22,6 +23,20 @@ func (b *stopBudget) add(took time.Duration) {
 	defer b.mu.Unlock()
 	b.took[b.next%len(b.took)] = took
 	b.next++
+}
+
+// all that it remembers, oldest first.
+func (b *stopBudget) all() []time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.took[:min(b.next, len(b.took))])
+}
+
+// restore what another one remembered.
+func (b *stopBudget) restore(took []time.Duration) {
+	for _, t := range took {
+		b.add(t)
+	}
 }
 
 func (b *stopBudget) get() time.Duration {

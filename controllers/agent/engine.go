@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"io"
+	"os"
 	"syscall"
 	"time"
 
@@ -26,6 +27,10 @@ type Engine struct {
 	Greet func(ctx context.Context) error
 	// Pump reads the server's output to its end and emits its records.
 	Pump func(ctx context.Context, from io.Reader, emit func(Entry)) error
+	// Held is what of the engine must outlive the exchange of the agent's program, and Adopt goes on with it; nil without any. Held is
+	// false while the engine is at work.
+	Held  func() (held *os.File, idle bool)
+	Adopt func(held *os.File) error
 	// Credential runs the server as another user: for tests, which run as root.
 	Credential *syscall.Credential
 }

@@ -163,6 +163,16 @@ func (s *sampler) footing(before, w word, r engine.Report) footing {
 	return f
 }
 
+// pause the looks at the server: none is under way, and none begins until the lock is given back; false if that takes too long.
+func (s *sampler) pause(patience time.Duration) bool {
+	for end := time.Now().Add(patience); !s.mu.TryLock(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
 // connected counts the replicas that stream now, for mode preferred; negative for unknown.
 func connected(r engine.Report, err error) int {
 	if err != nil || r.Role != engine.Primary {

@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,11 +23,12 @@ type keeper struct {
 	// changed is told after each step and each change of the server's life.
 	changed func()
 	// forward reads the server's output to its end.
-	forward func(from *os.File)
+	forward func(*output)
 	// tail is what the server said last, for the report of a failure.
 	tail func() string
 
 	wake   chan struct{}
+	holds  chan holdKeeper
 	pulse  atomic.Int64 // boot clock at the loop's last turn, for liveness
 	budget stopBudget
 
@@ -49,6 +49,7 @@ type keeper struct {
 	// Of the loop's goroutine alone.
 	server   server
 	proc     *process.Process
+	out      *output // of the server that was started last
 	busy     *work
 	failures int // of steps, in a row
 	falls    int // of servers, until one was stable
@@ -237,6 +238,8 @@ func (k *keeper) wait(ctx context.Context, next step) {
 	select {
 	case <-ctx.Done():
 	case <-k.wake:
+	case h := <-k.holds:
+		k.still(ctx, h)
 	case <-timer.C:
 	case <-exited:
 		k.fell()

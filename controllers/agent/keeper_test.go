@@ -133,9 +133,9 @@ func newBench(t *testing.T, script string) *bench {
 		cfg: cfg, engine: Engine{Driver: b.driver}, table: table, clock: lease.BootClock{}, log: slog.New(slog.NewTextHandler(b.log, nil)),
 		wake: make(chan struct{}, 1), tail: out.tail, observed: observed{Connected: -1}, server: server{Life: down},
 	}
-	b.k.forward = func(from *os.File) {
-		_ = plain(context.Background(), from, out.emit)
-		_ = from.Close()
+	b.k.forward = func(o *output) {
+		_ = plain(context.Background(), o, out.emit)
+		_ = o.from.Close()
 		read <- struct{}{}
 	}
 	b.report = newReporter(cfg, b.k.clock, newCertificates(cfg.StateDir, cfg.StateDir), b.k.restartDone)

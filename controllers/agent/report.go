@@ -2,7 +2,9 @@ package agent
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
+	"runtime"
 	"sync"
 	"time"
 
@@ -19,6 +21,8 @@ type reporter struct {
 	certs *certificates
 	// restartDone reads the newest token.
 	restartDone func() string
+	// exchange is what is told of the exchange of this program; nil for nothing.
+	exchange func() (digest string, under *engine.Exchange)
 
 	mu           sync.Mutex
 	aim          engine.Aim
@@ -79,6 +83,15 @@ func (r *reporter) ail(why string) {
 	defer r.mu.Unlock()
 	r.ailing = why
 	r.compose()
+}
+
+// keep what was not looked up of this very moment; false while a report is being made, which asks volumes.
+func (r *reporter) keep() (keptReporter, bool) {
+	if !r.mu.TryLock() {
+		return keptReporter{}, false
+	}
+	defer r.mu.Unlock()
+	return keptReporter{HandOver: r.handOver, Former: r.former, Step: r.step, Aborted: maps.Clone(r.aborted)}, true
 }
 
 // maxAborted bounds the switchovers that are remembered as called off.
@@ -163,7 +176,10 @@ func (r *reporter) build() engine.Report {
 	w, d := r.sample.Word, r.sample.Word.Decision
 	out := r.sample.Report
 	out.Instance, out.UID, out.AgentVersion = r.cfg.Instance, r.cfg.UID, r.cfg.Version
-	out.Revision = r.revision
+	out.Revision, out.Architecture = r.revision, runtime.GOARCH
+	if r.exchange != nil {
+		out.AgentDigest, out.Exchange = r.exchange()
+	}
 	// A member that lost its promise with its volume still has read the Lease.
 	out.Epoch, out.Leader, out.Voters = int64(max(d.Epoch, d.Record.Epoch)), d.Leader, d.Record.Voters
 	if out.Leader == "" && d.Record.Epoch >= d.Epoch {

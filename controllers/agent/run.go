@@ -2,10 +2,7 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"sync"
 	"time"
 
@@ -17,12 +14,17 @@ import (
 func (a *Agent) Run(ctx context.Context, leave <-chan struct{}) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	serving, err := a.listen()
-	if err != nil {
+	failed := make(chan error, 8)
+	if err := a.listen(func(err error) {
+		select {
+		case failed <- fmt.Errorf("serve: %w", err):
+		default: // the first is enough
+		}
+	}); err != nil {
 		return err
 	}
+	a.exchange.leave = leave
 	var group sync.WaitGroup
-	failed := make(chan error, 4)
 	goes := func(what string, f func() error) {
 		group.Go(func() {
 			if err := f(); err != nil {
@@ -37,10 +39,16 @@ func (a *Agent) Run(ctx context.Context, leave <-chan struct{}) error {
 	goes("sample the server", func() error { a.sampler.run(ctx); return nil })
 	goes("watch the vital signs", func() error { a.vitals.run(ctx); return nil })
 	goes("take part in the leadership", func() error { defer enough(); return a.runner.Run(ctx) })
-	for _, s := range serving {
-		goes("serve", s.run)
+	a.firstLook(ctx)
+	for _, d := range a.doors {
+		if err := d.open(); err != nil {
+			d.fail(err)
+		}
 	}
+	var exchanging sync.WaitGroup // apart: it opens and shuts the doors
+	exchanging.Go(func() { a.exchange.run(ctx) })
 	a.log.Info("agent runs", "instance", a.cfg.Instance, "database", a.cfg.Namespace+"/"+a.cfg.Database, "version", a.cfg.Version)
+	var err error
 	select {
 	case <-ctx.Done():
 	case err = <-failed:
@@ -48,8 +56,9 @@ func (a *Agent) Run(ctx context.Context, leave <-chan struct{}) error {
 		a.leave(ctx)
 	}
 	cancel()
-	for _, s := range serving {
-		s.stop()
+	exchanging.Wait()
+	for _, d := range a.doors {
+		d.leave()
 	}
 	group.Wait()
 	a.client.Close()
@@ -89,41 +98,28 @@ const (
 	releaseTime = 300 * time.Millisecond
 )
 
-// serving is one server on its listener.
-type serving struct {
-	run  func() error
-	stop func()
-}
-
-func (a *Agent) listen() ([]serving, error) {
-	agents, err := listen(a.cfg.Host, a.cfg.AgentPort)
-	if err != nil {
-		return nil, err
-	}
-	probes, err := listen(a.cfg.Host, a.cfg.HealthPort)
-	if err != nil {
-		_ = agents.Close() // the port that is taken is what counts
-		return nil, err
-	}
+// listen on the ports, or take over those of the program before.
+func (a *Agent) listen(fail func(error)) error {
 	s := &service{
-		cfg: a.cfg, log: a.log, certs: a.certs, reporter: a.reporter, take: a.take,
+		cfg: a.cfg, log: a.log, certs: a.certs, reporter: a.reporter, take: a.take, program: a.exchange.take,
 		lease: lease.Handler(fresher{a}, callerOf(a.cfg.UID)),
 	}
 	h := &health{clock: a.clock, pulse: a.keeper.beat, reporter: a.reporter}
-	return []serving{
-		serve(s.server(), agents, func(v *http.Server, l net.Listener) error { return v.ServeTLS(l, "", "") }),
-		serve(probeServer(h.handler(), a.log), probes, (*http.Server).Serve),
-	}, nil
+	made, err := s.doors(a.taken, h.handler(), fail)
+	a.doors = made
+	return err
 }
 
-func serve(v *http.Server, l net.Listener, run func(*http.Server, net.Listener) error) serving {
-	return serving{
-		run: func() error {
-			if err := run(v, l); !errors.Is(err, http.ErrServerClosed) {
-				return err
-			}
-			return nil
-		},
-		stop: func() { _ = v.Close() }, // those who watch dial another member or again
+// firstLook gives an agent that took over a running server a moment to look at it before it answers anybody: who is asked meanwhile is
+// not told that the server is not ready.
+func (a *Agent) firstLook(ctx context.Context) {
+	if a.kept == nil {
+		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, firstLookPatience)
+	defer cancel()
+	a.sampler.now(ctx)
 }
+
+// firstLookPatience is short beside a grant: the leader asks this member for one, too.
+const firstLookPatience = 500 * time.Millisecond

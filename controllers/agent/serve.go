@@ -8,11 +8,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
-
-	"golang.org/x/net/netutil"
 
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/client"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/lease"
@@ -43,6 +40,8 @@ type service struct {
 	reporter teller
 	// take an aim: nil, or why not.
 	take func(engine.Aim) error
+	// program takes another program for this process: nil, or why not.
+	program func(ctx context.Context, from io.Reader, size int64, digest, version string) error
 	// lease takes the members' messages about the leadership.
 	lease http.Handler
 }
@@ -52,17 +51,21 @@ type teller interface {
 	get() (engine.Report, time.Time, <-chan struct{})
 }
 
-func (s *service) handler() http.Handler {
+func (s *service) handler(closing <-chan struct{}) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT /v1/aim", s.only(manager, s.putAim))
-	mux.HandleFunc("GET /v1/report", s.only(anyone, s.getReport))
+	mux.HandleFunc("GET /v1/report", s.only(anyone, func(w http.ResponseWriter, r *http.Request, _ client.Identity) { s.getReport(w, r, closing) }))
+	if s.program != nil { // a witness is made anew
+		mux.HandleFunc("PUT "+client.ProgramPath, s.only(manager, s.putProgram))
+	}
 	mux.HandleFunc("POST "+lease.Path, s.only(member, func(w http.ResponseWriter, r *http.Request, _ client.Identity) { s.lease.ServeHTTP(w, r) }))
 	return mux
 }
 
-func (s *service) server() *http.Server {
+// server whose watchers leave once closing is closed.
+func (s *service) server(closing <-chan struct{}) *http.Server {
 	return &http.Server{
-		Handler: s.handler(), TLSConfig: s.tls(), MaxHeaderBytes: maxHeader,
+		Handler: s.handler(closing), TLSConfig: s.tls(), MaxHeaderBytes: maxHeader,
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: requestTimeout, IdleTimeout: idleTimeout,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
@@ -146,6 +149,27 @@ func (s *service) putAim(w http.ResponseWriter, r *http.Request, _ client.Identi
 	}
 }
 
+// putProgram takes a program of a few megabytes, which may take its time on the way.
+func (s *service) putProgram(w http.ResponseWriter, r *http.Request, _ client.Identity) {
+	out := http.NewResponseController(w)
+	by := time.Now().Add(client.ProgramTimeout)
+	if err := errors.Join(out.SetReadDeadline(by), out.SetWriteDeadline(by)); err != nil {
+		http.Error(w, "a program takes longer than this connection may", http.StatusInternalServerError)
+		return
+	}
+	err := s.program(r.Context(), r.Body, r.ContentLength, r.Header.Get(client.ProgramDigest), r.Header.Get(client.ProgramVersion))
+	var no *refused
+	switch {
+	case errors.As(err, &no):
+		s.log.Warn("program refused", "error", err.Error())
+		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	default:
+		w.WriteHeader(http.StatusAccepted)
+	}
+}
+
 // staleError says that an aim was decided on an older epoch than one that this agent has seen.
 type staleError struct{ aim, seen int64 }
 
@@ -153,18 +177,18 @@ func (e *staleError) Error() string {
 	return fmt.Sprintf("the aim was decided on epoch %d, this agent has seen epoch %d", e.aim, e.seen)
 }
 
-func (s *service) getReport(w http.ResponseWriter, r *http.Request, _ client.Identity) {
+func (s *service) getReport(w http.ResponseWriter, r *http.Request, closing <-chan struct{}) {
 	if r.URL.Query().Get("watch") != "true" {
 		report, _, _ := s.reporter.get()
 		w.Header().Set("Content-Type", "application/json")
 		writeJSON(w, report)
 		return
 	}
-	s.watch(w, r)
+	s.watch(w, r, closing)
 }
 
 // watch streams reports, one a line.
-func (s *service) watch(w http.ResponseWriter, r *http.Request) {
+func (s *service) watch(w http.ResponseWriter, r *http.Request, closing <-chan struct{}) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	out := http.NewResponseController(w)
 	ctx, cancel := context.WithTimeout(r.Context(), watchFor)
@@ -180,6 +204,7 @@ func (s *service) watch(w http.ResponseWriter, r *http.Request) {
 		timer := time.NewTimer(watchEvery)
 		select {
 		case <-ctx.Done():
+		case <-closing:
 		case <-changed:
 		case <-timer.C:
 		}
@@ -187,6 +212,9 @@ func (s *service) watch(w http.ResponseWriter, r *http.Request) {
 		pause := time.NewTimer(watchPause)
 		select {
 		case <-ctx.Done():
+			pause.Stop()
+			return
+		case <-closing:
 			pause.Stop()
 			return
 		case <-pause.C:
@@ -225,13 +253,4 @@ func writeJSON(w io.Writer, v any) bool {
 	}
 	_, err = w.Write(append(raw, '\n'))
 	return err == nil
-}
-
-// listen on a port with a bound on connections.
-func listen(host string, port int) (net.Listener, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(host, fmt.Sprint(port))) //nolint:noctx // at the start, with nobody to call it off
-	if err != nil {
-		return nil, fmt.Errorf("listen on port %d: %w", port, err)
-	}
-	return netutil.LimitListener(l, maxConnections), nil
 }

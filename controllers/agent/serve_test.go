@@ -47,10 +47,17 @@ func newDesk(t *testing.T) *desk {
 	d.service = &service{
 		cfg: cfg, log: slog.New(slog.DiscardHandler), certs: certs, lease: lease.Handler(d, callerOf(testUID)),
 		reporter: newReporter(cfg, lease.BootClock{}, certs, func() string { return "" }), take: d.take,
+		program: func(_ context.Context, from io.Reader, size int64, digest, version string) error {
+			raw, err := io.ReadAll(from)
+			if string(raw) != "code" || size != 4 || digest != "sha256:1" || version != "v2" {
+				return refuse("got %q of %d bytes, %s %s", raw, size, digest, version)
+			}
+			return err
+		},
 	}
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	d.port = l.Addr().(*net.TCPAddr).Port
-	v := d.service.server()
+	v := d.service.server(nil)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -103,14 +110,14 @@ func TestWhoMayDoWhat(t *testing.T) {
 		who                   client.Credentials
 		aim, report, question bool
 	}{
-		"the manager sets aims and reads reports":         {d.ca.Leaf(t, testUID, client.ManagerName), true, true, false},
-		"a member reads reports and speaks of leadership": {d.ca.Leaf(t, testUID, client.MemberPrefix+"orders-2"), false, true, true},
-		"a manager of another Database is refused":        {d.ca.Leaf(t, "99999999-2222-3333-4444-555555555555", client.ManagerName), false, false, false},
-		"a leaf without an organisation is refused":       {d.ca.Leaf(t, "", client.ManagerName), false, false, false},
-		"a leaf of another name is refused":               {d.ca.Leaf(t, testUID, "postgres"), false, false, false},
-		"a member without a name is refused":              {d.ca.Leaf(t, testUID, client.MemberPrefix), false, false, false},
-		"a leaf that has run out is refused":              {d.ca.Leaf(t, testUID, client.ManagerName, authority.Ended()), false, false, false},
-		"a leaf of another authority is refused":          {foreign, false, false, false},
+		"the manager sets aims, sends programs and reads reports": {d.ca.Leaf(t, testUID, client.ManagerName), true, true, false},
+		"a member reads reports and speaks of leadership":         {d.ca.Leaf(t, testUID, client.MemberPrefix+"orders-2"), false, true, true},
+		"a manager of another Database is refused":                {d.ca.Leaf(t, "99999999-2222-3333-4444-555555555555", client.ManagerName), false, false, false},
+		"a leaf without an organisation is refused":               {d.ca.Leaf(t, "", client.ManagerName), false, false, false},
+		"a leaf of another name is refused":                       {d.ca.Leaf(t, testUID, "postgres"), false, false, false},
+		"a member without a name is refused":                      {d.ca.Leaf(t, testUID, client.MemberPrefix), false, false, false},
+		"a leaf that has run out is refused":                      {d.ca.Leaf(t, testUID, client.ManagerName, authority.Ended()), false, false, false},
+		"a leaf of another authority is refused":                  {foreign, false, false, false},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
@@ -118,6 +125,9 @@ func TestWhoMayDoWhat(t *testing.T) {
 			_, err := c.Report(t.Context(), here)
 			expect(t, "report", err, row.report)
 			expect(t, "aim", c.SetAim(t.Context(), here.Address, aimFor(nil)), row.aim)
+			expect(t, "program", c.Exchange(t.Context(), here, client.Program{Digest: "sha256:1", Version: "v2", Size: 4, Open: func() (io.ReadCloser, error) {
+				return io.NopCloser(strings.NewReader("code")), nil
+			}}), row.aim)
 			var a lease.Answer
 			err = c.Post(t.Context(), here, lease.Path+"prevote", lease.Request{Kind: lease.KindPreVote, Database: testUID, From: "orders-2", Seq: 1, Epoch: 1}, &a)
 			expect(t, "question", err, row.question)
@@ -256,7 +266,7 @@ func TestWatchTellsAtOnce(t *testing.T) {
 // TestSlowCallerIsCutOff opens a connection and says nothing.
 func TestSlowCallerIsCutOff(t *testing.T) {
 	d := newDesk(t)
-	v := d.service.server()
+	v := d.service.server(nil)
 	if v.ReadHeaderTimeout == 0 || v.ReadTimeout == 0 || v.WriteTimeout == 0 || v.IdleTimeout == 0 || v.MaxHeaderBytes == 0 {
 		t.Fatalf("a bound is missing: %+v", v)
 	}

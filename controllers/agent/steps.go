@@ -134,7 +134,8 @@ func (k *keeper) startServer(next step) {
 		k.fail(start, err, 30*time.Second)
 		return
 	}
-	go k.forward(read)
+	k.out = newOutput(read, nil)
+	go k.forward(k.out)
 	k.proc, k.upSince = p, time.Now()
 	k.server = server{Life: up, Kind: engine.Replica, Token: token, Barrier: k.server.Barrier}
 	if next.Role.Kind == engine.Primary {

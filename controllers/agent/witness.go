@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -120,22 +118,27 @@ func (w *Witness) alive() error {
 func (w *Witness) Run(ctx context.Context, leave <-chan struct{}) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	serving, err := w.listen()
+	failed := make(chan error, 1)
+	fail := func(err error) {
+		select {
+		case failed <- err:
+		default: // the first is enough
+		}
+	}
+	doors, err := w.listen(fail)
 	if err != nil {
 		return err
 	}
 	var group sync.WaitGroup
-	failed := make(chan error, len(serving)+1)
-	goes := func(what string, f func() error) {
-		group.Go(func() {
-			if err := f(); err != nil {
-				failed <- fmt.Errorf("%s: %w", what, err)
-			}
-		})
-	}
-	goes("vote", func() error { return w.runner.Run(ctx) })
-	for _, s := range serving {
-		goes("serve", s.run)
+	group.Go(func() {
+		if err := w.runner.Run(ctx); err != nil {
+			fail(fmt.Errorf("vote: %w", err))
+		}
+	})
+	for _, d := range doors {
+		if err := d.open(); err != nil {
+			d.fail(err)
+		}
 	}
 	w.log.Info("witness runs", "instance", w.cfg.Instance, "database", w.cfg.Namespace+"/"+w.cfg.Database, "version", w.cfg.Version)
 	select {
@@ -145,8 +148,8 @@ func (w *Witness) Run(ctx context.Context, leave <-chan struct{}) error {
 		w.leave(ctx)
 	}
 	cancel()
-	for _, s := range serving {
-		s.stop()
+	for _, d := range doors {
+		d.leave()
 	}
 	group.Wait()
 	return err
@@ -172,21 +175,9 @@ func (w *Witness) leave(ctx context.Context) {
 	}
 }
 
-func (w *Witness) listen() ([]serving, error) {
-	agents, err := listen(w.cfg.Host, w.cfg.AgentPort)
-	if err != nil {
-		return nil, err
-	}
-	probes, err := listen(w.cfg.Host, w.cfg.HealthPort)
-	if err != nil {
-		_ = agents.Close() // the port that is taken is what counts
-		return nil, err
-	}
+func (w *Witness) listen(fail func(error)) ([]*door, error) {
 	s := &service{
 		cfg: w.cfg, log: w.log, certs: w.certs, reporter: w, take: func(engine.Aim) error { return nil }, lease: lease.Handler(w, callerOf(w.cfg.UID)),
 	}
-	return []serving{
-		serve(s.server(), agents, func(v *http.Server, l net.Listener) error { return v.ServeTLS(l, "", "") }),
-		serve(probeServer(probeHandler(w.alive, w.alive, w.ready), w.log), probes, (*http.Server).Serve),
-	}, nil
+	return s.doors(nil, probeHandler(w.alive, w.alive, w.ready), fail)
 }

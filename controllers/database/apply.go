@@ -97,6 +97,7 @@ func (r *Reconciler) apply(ctx context.Context, s Seen, p Plan) Acted {
 	r.labelPods(ctx, s, p, material, &a)
 	if a.Err == nil && a.Foreign == nil {
 		r.removals(ctx, s, p, &a)
+		r.send(ctx, s, p, &a)
 	}
 	a.Expiries = material.Expiries()
 	a.LookAgain = soonest(a.LookAgain, r.vault.lookAgain(s.Database, s.failures(), r.now()))

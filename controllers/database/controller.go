@@ -70,6 +70,7 @@ type Reconciler struct {
 
 	vault     *Vault
 	asked     *asked
+	attempts  *attempts
 	positions *positions
 	issued    *Issued
 }
@@ -79,7 +80,7 @@ func New(o Options) *Reconciler {
 	r := &Reconciler{
 		read: o.Read, live: o.Live, writer: o.Writer, agents: o.Agents, reports: o.Reports, metrics: o.Metrics, health: o.Health,
 		events: o.Events, now: o.Now, policy: o.Policy, around: o.Surroundings,
-		asked: newAsked(), positions: newPositions(), vault: o.Vault, issued: o.Issued,
+		asked: newAsked(), attempts: newAttempts(), positions: newPositions(), vault: o.Vault, issued: o.Issued,
 	}
 	return r
 }

@@ -34,12 +34,16 @@ type Surroundings struct {
 	OpenShift bool
 	// Engines by name.
 	Engines policy.Engines
+	// Programs are the agents that every instance should run.
+	Programs Programs
 }
 
 // Plan is what one pass is to do. Apply carries it out in the order of its fields.
 type Plan struct {
 	// Aims to publish to agents that have another one.
 	Aims []Publish
+	// Send a program to one agent, to become it under its running server; nil for none.
+	Send *Send
 	// Inputs that the objects were built from.
 	Inputs desired.Inputs
 	// Certificates to keep; nil leaves them alone. Password asks for one to be made where there is none.
@@ -67,6 +71,8 @@ type Plan struct {
 	Effective v1.EffectiveSpec
 	// Stalled waits for a person; Working goes on by itself. Nil for neither.
 	Stalled, Working *Finding
+	// Keeps says of instances why they keep the agent that they have.
+	Keeps map[string]string
 	// Absent are instances that are fenced and that there are not, nor a volume of theirs.
 	Absent []string
 	// Answers to requests that are new or changed.
@@ -110,7 +116,7 @@ type step func(*draft) (goOn bool)
 // decide plans one pass from what was seen. It is pure: the same Seen at the same time gives the same plan.
 func decide(s Seen, around Surroundings, now time.Time) Plan {
 	d := &draft{seen: s, around: around, now: now, restart: map[string]string{}}
-	d.Leadership = s.leadership()
+	d.Leadership, d.Keeps = s.leadership(), map[string]string{}
 	d.Instances = d.existing()
 	d.LookAgain = resync(s.Database)
 	for _, next := range []step{
@@ -118,7 +124,7 @@ func decide(s Seen, around Surroundings, now time.Time) Plan {
 		(*draft).credentials, (*draft).rotateRequest, (*draft).objects, (*draft).plan, (*draft).claims, (*draft).hibernate, (*draft).pods,
 		(*draft).witness, (*draft).shrink, (*draft).roll, (*draft).restartRequest, (*draft).switchoverRequest, (*draft).vacate, (*draft).recoverRequest,
 		(*draft).aims, (*draft).roles,
-		(*draft).findings,
+		(*draft).findings, (*draft).programs,
 	} {
 		if !next(d) {
 			break

@@ -46,7 +46,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (See
 			return Seen{}, err
 		}
 	}
-	s.Asked = r.asked.open(key, s.Heard)
+	s.Asked, s.Attempts = r.asked.open(key, s.Heard), r.attempts.of(key, s.Heard)
 	if d.DeletionTimestamp != nil {
 		return s, nil
 	}
@@ -73,6 +73,7 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	r.metrics.forget(key)
 	r.vault.forget(key)
 	r.asked.forget(key)
+	r.attempts.forget(key)
 	r.positions.forget(key)
 	r.agents.Forget(key)
 }

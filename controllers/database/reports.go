@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/client"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 )
 
@@ -46,6 +47,8 @@ type Agents interface {
 	SetAim(ctx context.Context, to Target, aim engine.Aim) error
 	// WatchReports calls heard for each report until the stream or the context ends, or nothing was heard for too long.
 	WatchReports(ctx context.Context, from Target, heard func(engine.Report)) error
+	// Exchange sends an agent the program that it is to become.
+	Exchange(ctx context.Context, to Target, p client.Program) error
 	// Forget closes what is kept open for a Database that is gone.
 	Forget(database types.NamespacedName)
 }

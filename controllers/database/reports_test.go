@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/client"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 )
 
@@ -29,8 +30,9 @@ type radio struct {
 	hangUps chan struct{}
 }
 
-func (r *radio) SetAim(context.Context, Target, engine.Aim) error { return nil }
-func (r *radio) Forget(types.NamespacedName)                      {}
+func (r *radio) SetAim(context.Context, Target, engine.Aim) error       { return nil }
+func (r *radio) Exchange(context.Context, Target, client.Program) error { return nil }
+func (r *radio) Forget(types.NamespacedName)                            {}
 
 func (r *radio) WatchReports(ctx context.Context, _ Target, heard func(engine.Report)) error {
 	r.mu.Lock()

@@ -37,6 +37,8 @@ type Seen struct {
 	Issuing Issuing
 	// Asked are the restarts that were last published, by instance: one that is not done yet stays asked for.
 	Asked map[string]string
+	// Attempts are the programs that were sent to agents and do not run there yet, by instance.
+	Attempts map[string]Attempt
 }
 
 // Leadership is who leads, by the newest word of the Lease and of the members.

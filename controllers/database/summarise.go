@@ -96,7 +96,7 @@ func instance(s Seen, p Plan, name string, now time.Time) v1.InstanceStatus {
 			lag := r.LagBytes
 			i.LagBytes = &lag
 		}
-		i.Reason, i.Message = r.Reason, cmp.Or(oneLine(r.Problem), fullness(r))
+		i.Reason, i.Message = r.Reason, cmp.Or(oneLine(r.Problem), fullness(r), p.Keeps[name])
 		if i.Ready && !podReady(pod) {
 			i.Ready, i.Message = false, cmp.Or(i.Message, "the kubelet does not find it ready: no Service for reads leads to it")
 		}

@@ -175,6 +175,11 @@ type Report struct {
 	UID      string `json:"uid"`
 	// AgentVersion that runs.
 	AgentVersion string `json:"agentVersion"`
+	// AgentDigest of the program that runs, as sha256:..., empty until it is known, and the Architecture that it is for, as Go names it.
+	AgentDigest  string `json:"agentDigest,omitempty"`
+	Architecture string `json:"architecture,omitempty"`
+	// Exchange of the agent's program that is under way, or was given up last; nil for neither.
+	Exchange *Exchange `json:"exchange,omitempty"`
 	// Revision of the aim that the agent has taken, and whether the server has converged to it.
 	Revision  string `json:"revision"`
 	Converged bool   `json:"converged"`
@@ -250,6 +255,16 @@ type Hold struct {
 	Why string `json:"why"`
 	// Most is how many milliseconds it may last by what is configured; negative is for ever.
 	Most int64 `json:"most"`
+}
+
+// Exchange of an agent's program under a running server.
+type Exchange struct {
+	// Digest and Version of the program that was sent.
+	Digest  string `json:"digest"`
+	Version string `json:"version"`
+	// Failed is true once it was given up; Message says what it waits for, or why.
+	Failed  bool   `json:"failed,omitempty"`
+	Message string `json:"message,omitempty"`
 }
 
 // VolumeUse in bytes.

@@ -22,6 +22,9 @@ const (
 	Namespace = "plimsoll-system"
 	// localImage is only a name in buildah's storage; the cluster gets the image by digest.
 	localImage = "localhost/plimsoll-operator:local"
+	nextImage  = "localhost/plimsoll-operator:next"
+	// NextVersion is that of a second build of the same checkout, for tests of an upgrade.
+	NextVersion = "0.1.1-next"
 	// repository is where pods look for it; the cluster serves every registry's names from its own.
 	repository = "ghcr.io/plimsoll-dev/plimsoll-operator"
 )
@@ -32,9 +35,20 @@ func Build(ctx context.Context, log io.Writer, root string) error {
 	return err
 }
 
+// BuildNext builds the image of the next version. Build after it: the programs in bin/ are those of the newest build.
+func BuildNext(ctx context.Context, log io.Writer, root string) error {
+	_, err := call(ctx, log, root, nil, "make", "image", "IMG="+nextImage, "VERSION="+NextVersion)
+	return err
+}
+
+// PushNext gives the image of the next version to the local cluster's registry and returns its name for pods.
+func PushNext(ctx context.Context, log io.Writer, root string, c *cluster.Cluster) (string, error) {
+	return push(ctx, log, root, c.RegistryAddress(), nextImage, "next")
+}
+
 // OnLocal pushes the built image to the local cluster's registry and installs the operator with it.
 func OnLocal(ctx context.Context, log io.Writer, root string, c *cluster.Cluster) error {
-	image, err := push(ctx, log, root, c.RegistryAddress())
+	image, err := push(ctx, log, root, c.RegistryAddress(), localImage, "local")
 	if err != nil {
 		return err
 	}
@@ -49,7 +63,7 @@ func OnLocal(ctx context.Context, log io.Writer, root string, c *cluster.Cluster
 func localFlags() []string { return []string{"--rotation-trust=20s"} }
 
 // push copies the image to the registry and returns its name by digest: a tag that moves would leave old images on the nodes.
-func push(ctx context.Context, log io.Writer, root, registry string) (string, error) {
+func push(ctx context.Context, log io.Writer, root, registry, local, tag string) (string, error) {
 	file, err := os.CreateTemp("", "plimsoll-digest-")
 	if err != nil {
 		return "", fmt.Errorf("push the operator's image: %w", err)
@@ -59,7 +73,7 @@ func push(ctx context.Context, log io.Writer, root, registry string) (string, er
 		return "", fmt.Errorf("push the operator's image: %w", err)
 	}
 	_, path, _ := strings.Cut(repository, "/")
-	_, err = call(ctx, log, root, nil, "make", "image-push", "IMG="+localImage, "TO=docker://"+registry+"/"+path+":local", "TLS_VERIFY=false", "DIGEST="+file.Name())
+	_, err = call(ctx, log, root, nil, "make", "image-push", "IMG="+local, "TO=docker://"+registry+"/"+path+":"+tag, "TLS_VERIFY=false", "DIGEST="+file.Name())
 	if err != nil {
 		return "", fmt.Errorf("push the operator's image: %w", err)
 	}

@@ -8,6 +8,7 @@
  *   N, VOTERS, EMAX, W   members, the first voter list (a mask), the highest epoch, how many writes
  *   CRASHES, FORGETS, LOSSES   budgets: restarts; of these with the promise lost; of these with the volume lost
  *   RESUME      a leader's agent that restarts can serve at once (Facts.BackAtOnce)
+ *   EXCHANGES   budget of agents whose program is exchanged under a running server, by one that may crash at once
  *   NOFENCE     no kernel fence: a frozen leader's server runs on after its deadline
  *   ASYNC       requests for grants and their answers are under way for any time
  *   CHANGES, WIPES   budgets of membership changes and of re-clones
@@ -106,6 +107,25 @@ byte changes = CHANGES;
 #endif
 #ifdef WIPES
 byte wipes = WIPES;
+#endif
+#ifdef EXCHANGES
+byte exchanges = EXCHANGES;
+#endif
+#ifdef RESUME
+bit  stale[N];            /* the release that is under way is of a run before the one that claims */
+/* voter.go onRelease(), rules.outrun: who has granted to a later run of the sender ignores a release of an earlier one. */
+#ifdef BUG_ANY_RUN
+#define OUTRUN(x, j, ep)
+#else
+#define OUTRUN(x, j, ep) \
+	if :: stale[x] && outEpoch[x] == ep -> out[x] = out[x] & ~BIT(j); if :: out[x] == 0 -> outEpoch[x] = 0; stale[x] = 0 :: else fi :: else fi;
+#endif
+#define OF_THIS_RUN(x) stale[x] = 0;
+#define OF_AN_EARLIER_RUN(x) if :: out[x] != 0 && outEpoch[x] == epoch[x] -> stale[x] = 1 :: else fi;
+#else
+#define OUTRUN(x, j, ep)
+#define OF_THIS_RUN(x)
+#define OF_AN_EARLIER_RUN(x)
 #endif
 #ifdef ASYNC
 /* A request for a grant from i to j: 0 none, 1 on its way, 2 its answer is; with the ticks left since it was sent. */
@@ -397,6 +417,9 @@ hidden byte i, j, k, e, m, n, w, p, q;
 #define CAN_LOOK(i) (stage[i] == IDLE && !known[i])
 #define CAN_WRITE(i) (primary[i] && MAY_ANSWER(i) && writes < W)
 #define CAN_CRASH(i) (crashes > 0)
+/* kept.go unquiet() */
+#define CAN_EXCHANGE(i) (exchanges > 0 && out[i] == 0 && NEXT(i) == 0 && NOT_RAISING(i) \
+	&& ((stage[i] == IDLE && until[i] > 0) || (stage[i] == LEADING && primary[i] && LASTS(i, 1))))
 /* 0002, "not safe, and said so": a promise is not lost while the candidate that it was made to is at work. README.md has the schedule. */
 #ifdef FORGETS_AT_WORK
 #define MAY_FORGET(i) true
@@ -567,7 +590,7 @@ inline promises(j, x, c) {
 /* candidate.go end(), release.go startRelease(). The flag may not reach the disk before a crash. */
 inline ends(x, voters) {
 	d_step {
-		out[x] = (voters) & ~BIT(x); outEpoch[x] = epoch[x];
+		out[x] = (voters) & ~BIT(x); outEpoch[x] = epoch[x]; OF_THIS_RUN(x)
 		for (k : 0 .. N - 1) {
 			if :: IN(k, out[x]) && bound[k] != x && NOTHING_TO_HEAR(x, k) -> out[x] = out[x] & ~BIT(k) :: else fi
 		}
@@ -655,6 +678,7 @@ inline onGrant(x, j, ep) {
 	KNOWS(j, ep, version[x])
 	promises(j, ep, x);
 	bound[j] = x; until[j] = G;
+	OUTRUN(x, j, ep)
 	if :: primary[x] && epoch[x] == ep && !IS_WITNESS(j) -> attached[j] = 1 :: else fi
 }
 
@@ -866,6 +890,7 @@ active proctype world() {
 		epoch[i] = leaseEpoch; list[i] = leaseList; fresh[i] = 1;
 		BASE_DEGRADED(i)
 		BASE_VERSION(i)
+		OF_AN_EARLIER_RUN(i)
 		if
 		:: data[i] && (CAN_RESUME || leaseList == BIT(i)) -> stage[i] = CLAIMING
 		:: leaseList != BIT(i) -> ends(i, list[i])
@@ -1079,6 +1104,24 @@ active proctype world() {
 		leaseEpoch = 0; leaseLeader = 0; leaseList = 0; crashes = 0; forgets = 0; losses = 0; writes = 0; acked = 0;
 		NO_CHANGES
 		has = 0; p = 0; q = 0
+	}
+#endif
+
+#ifdef EXCHANGES
+	/* kept.go: the program is exchanged, of a member that has nothing under way. All that it knows is kept; answers under way are lost. */
+	:: atomic { SOME(CAN_EXCHANGE);
+		printf("%d exchanges its program\n", i);
+		d_step {
+			exchanges--;
+			for (k : 0 .. N - 1) { FORGET_ASKED(i, k) skip }
+#ifdef BUG_FORGETS_BOUND
+			bound[i] = NONE; until[i] = 0;
+#endif
+#ifdef BUG_FORGETS_DEADLINE
+			for (k : 0 .. N - 1) { if :: grant[AT(i, k)] > 0 -> grant[AT(i, k)] = G :: else fi }
+#endif
+			k = 0
+		}
 	}
 #endif
 

@@ -104,6 +104,7 @@ type workspace struct {
 	databases       int // of one manager
 	keep            bool
 	startedCluster  bool
+	next            string // image of a second build; empty unless the test of an upgrade runs
 }
 
 func newWorkspace(asked workspace) (*workspace, error) {

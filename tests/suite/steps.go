@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,6 +44,11 @@ func all(w *workspace) []step {
 		{name: "lint", limit: 15 * minute, needs: []string{"tools"}, after: []string{"unit tests"}, do: w.make("lint")},
 		{name: "API tests", limit: 20 * minute, needs: []string{"API server"}, after: []string{"lint"}, results: true, do: w.api},
 		{name: "image", limit: 10 * minute, needs: []string{"tools"}, after: []string{"API tests"}, do: func(ctx context.Context, log io.Writer) error {
+			if w.upgrades() {
+				if err := install.BuildNext(ctx, log, w.root); err != nil {
+					return err
+				}
+			}
 			return install.Build(ctx, log, w.root)
 		}},
 
@@ -209,7 +215,18 @@ func (w *workspace) operator(ctx context.Context, log io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if w.upgrades() {
+		if w.next, err = install.PushNext(ctx, log, w.root, c); err != nil {
+			return err
+		}
+	}
 	return install.OnLocal(ctx, log, w.root, c)
+}
+
+// upgrades says that the test of an upgrade of the operator is among those that run: it needs a second build.
+func (w *workspace) upgrades() bool {
+	match, err := regexp.MatchString(w.tests, "TestOperatorUpgrade")
+	return err == nil && match
 }
 
 // endToEnd runs tests/e2e as a program in the control plane's network, from which pods and Services can be reached. It is built
@@ -231,7 +248,7 @@ func (w *workspace) endToEnd(limit time.Duration, env []string, flags ...string)
 		}, flags...)
 		inside := *w
 		inside.root = dir // as go test does
-		return inside.command(ctx, log, append(env, "PLIMSOLL_KUBECTL_PLUGIN="+filepath.Join(w.root, "bin", "kubectl-plimsoll")), w.tool(), args...)
+		return inside.command(ctx, log, append(env, "PLIMSOLL_KUBECTL_PLUGIN="+filepath.Join(w.root, "bin", "kubectl-plimsoll"), "PLIMSOLL_NEXT_IMAGE="+w.next), w.tool(), args...)
 	}
 }
 

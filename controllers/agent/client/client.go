@@ -227,7 +227,7 @@ func (c *Client) Post(ctx context.Context, to engine.Peer, path string, in, out 
 // WatchReports calls told with each report that the member sends, until the context ends, the connection breaks, or the member
 // is silent for longer than it may be. It always returns an error, the context's if that is why; the caller dials again.
 func (c *Client) WatchReports(ctx context.Context, to engine.Peer, told func(engine.Report)) error {
-	conn, resp, err := c.stream(ctx, to, "/v1/report?watch=true")
+	conn, resp, err := c.stream(ctx, to, "/v1/report?watch=true") //nolint:bodyclose // its connection is closed
 	if err != nil {
 		return err
 	}
@@ -255,6 +255,44 @@ func (c *Client) WatchReports(ctx context.Context, to engine.Peer, told func(eng
 		return fmt.Errorf("watch %s: %w", to.Name, lines.Err())
 	}
 	return fmt.Errorf("watch %s: %w", to.Name, io.EOF)
+}
+
+// How a program is sent to an agent.
+const (
+	ProgramPath    = "/v1/agent"
+	ProgramDigest  = "Plimsoll-Digest"
+	ProgramVersion = "Plimsoll-Version"
+	// ProgramTimeout bounds it, the agent's checks included.
+	ProgramTimeout = time.Minute
+)
+
+// Program is one of an agent.
+type Program struct {
+	// Digest as sha256:..., Version for people, and Size in bytes.
+	Digest, Version string
+	Size            int64
+	// Open the content; it is closed by whoever sends it.
+	Open func() (io.ReadCloser, error)
+}
+
+// Exchange sends the agent of a member another program to become at the next quiet moment; its report tells when it has, or why not.
+func (c *Client) Exchange(ctx context.Context, to engine.Peer, p Program) error {
+	ctx, cancel := context.WithTimeout(ctx, ProgramTimeout)
+	defer cancel()
+	file, err := p.Open()
+	if err != nil {
+		return fmt.Errorf("read the agent's program: %w", err)
+	}
+	defer func() { _ = file.Close() }() // read only: nothing to lose
+	resp, err := c.send(ctx, http.MethodPut, to, ProgramPath, file, func(r *http.Request) {
+		r.ContentLength = p.Size
+		r.Header.Set(ProgramDigest, p.Digest)
+		r.Header.Set(ProgramVersion, p.Version)
+	})
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
 }
 
 // stream sends a request on a connection of its own. A manager holds thousands of those: net/http's would cost two more goroutines and
@@ -316,6 +354,11 @@ func (c *Client) call(ctx context.Context, method string, to engine.Peer, path s
 
 // do sends one request and returns the response of a success; everything else is an error.
 func (c *Client) do(ctx context.Context, method string, to engine.Peer, path string, body []byte) (*http.Response, error) {
+	return c.send(ctx, method, to, path, content(body), func(*http.Request) {})
+}
+
+// send a request with any content, described by its headers.
+func (c *Client) send(ctx context.Context, method string, to engine.Peer, path string, body io.Reader, describe func(*http.Request)) (*http.Response, error) {
 	h, err := c.of(to.Name)
 	if err != nil {
 		return nil, err
@@ -324,6 +367,7 @@ func (c *Client) do(ctx context.Context, method string, to engine.Peer, path str
 	if err != nil {
 		return nil, err
 	}
+	describe(req)
 	resp, err := h.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("reach the agent of %s: %w", to.Name, err)
@@ -334,16 +378,24 @@ func (c *Client) do(ctx context.Context, method string, to engine.Peer, path str
 	return nil, refused(resp, to.Name)
 }
 
-func (c *Client) request(ctx context.Context, method string, to engine.Peer, path string, body []byte) (*http.Request, error) {
+func (c *Client) request(ctx context.Context, method string, to engine.Peer, path string, body io.Reader) (*http.Request, error) {
 	url := "https://" + net.JoinHostPort(to.Address, strconv.Itoa(c.port)) + path
-	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s of %s: %w", method, path, to.Name, err)
 	}
-	if body != nil {
+	if _, ok := body.(*bytes.Reader); ok {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	return req, nil
+}
+
+// content of a request; nil for none.
+func content(body []byte) io.Reader {
+	if body == nil {
+		return nil
+	}
+	return bytes.NewReader(body)
 }
 
 func refused(resp *http.Response, member string) error {

@@ -13,7 +13,7 @@ type Config struct {
 	Database string // UID of the Database; messages of another one are refused
 	Address  string // this member's IP address, told to those who follow it; empty leaves them to its name
 	Witness  bool   // this member never holds data: it votes, and no more
-	FirstSeq uint64 // of this run's requests; random, so that no answer to an earlier run fits
+	FirstSeq uint64 // of this run's requests; its low bits are random, so that no answer to an earlier run fits
 
 	// The times are fields for tests only; Default gives the ones that ship.
 	Heartbeat time.Duration // H: between two rounds of requests for grants

@@ -108,6 +108,7 @@ func (m *Machine) resume() {
 	}
 	switch {
 	case gone && alone: // a person must restore it
+	case !m.comesBack():
 	case alone || f.BackAtOnce && !gone:
 		m.cand.cause = causeResume
 		m.cand.record = rec

@@ -42,6 +42,7 @@ type Machine struct {
 	recovery recoverState
 	sent     map[uint64]sentRequest
 	seq      uint64
+	back     bool   // Promise.Run counts this run
 	ended    uint64 // highest epoch of this member's own that is over; there is no resume after a release
 	outbox   release
 	line     Line
@@ -73,12 +74,34 @@ func NewMachine(cfg Config, now Time, p Promise, found bool) (*Machine, error) {
 		return nil, fmt.Errorf("start member %s: %w", cfg.Self, err)
 	}
 	m := &Machine{
-		cfg: cfg, rules: safeRules(), now: now, started: now, stage: idle, seq: cfg.FirstSeq,
+		cfg: cfg, rules: safeRules(), now: now, started: now, stage: idle, seq: firstSeq(p.Run, cfg.FirstSeq),
 		sent: map[uint64]sentRequest{}, told: map[string]bool{},
 	}
 	m.voter = voterState{promise: p, disk: p, found: found}
 	m.decided.Role = RoleNone
 	return m, nil
+}
+
+// The number of a request is made of the run and of a random start within it: numbers grow within a run, and from one run that claims or
+// releases a leadership to the next. So a voter can tell a release that an earlier run sent from the newest grant.
+const (
+	runBits = 40
+	maxRun  = 1 << 23
+)
+
+func firstSeq(run, random uint64) uint64 { return run<<runBits | random&(1<<(runBits-1)-1) }
+
+// comesBack makes sure that this run's requests are newer than those of any run before, also if it crashes, and says whether they are.
+func (m *Machine) comesBack() bool {
+	v := &m.voter
+	if !m.back {
+		m.back = true
+		p := v.promise
+		p.Run = (p.Run + 1) % maxRun
+		m.seq = firstSeq(p.Run, m.cfg.FirstSeq)
+		m.persist(p)
+	}
+	return v.disk.Run == v.promise.Run
 }
 
 // Step tells the machine one thing and returns what is to be done, in order.

@@ -19,6 +19,7 @@ type Promise struct {
 	Version   uint64 `json:"version,omitempty"` // highest version known of the Lease's record: within one epoch it tells a backup
 	Fenced    bool   `json:"fenced"`            // the manager's last word: this instance must not serve, also after a restart
 	Released  bool   `json:"released"`          // Candidate is this member and its leadership at Epoch is over
+	Run       uint64 `json:"run,omitempty"`     // how often an agent has come back to a leadership of its own: the numbers of its requests grow with it
 }
 
 // Validate says what is wrong with the promise.
@@ -26,6 +27,8 @@ func (p Promise) Validate() error {
 	switch {
 	case p.Epoch > maxEpoch || p.Lease > maxEpoch || p.Version > maxEpoch:
 		return fmt.Errorf("promise: epoch %d or %d, or version %d, is out of bounds", p.Epoch, p.Lease, p.Version)
+	case p.Run > maxRun:
+		return fmt.Errorf("promise: run %d is out of bounds", p.Run)
 	case p.Epoch > 0 && !validName(p.Candidate):
 		return fmt.Errorf("promise: bad candidate %q", p.Candidate)
 	case p.Epoch == 0 && p.Candidate != "":

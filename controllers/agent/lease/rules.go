@@ -12,6 +12,8 @@ type rules struct {
 	blind     func(led bool) bool                      // a voter without data supports, and its support counts
 	electable func(rec Record, self string) bool       // the record lets this member lead
 	fewer     func(m *Machine) bool                    // a commit may be acknowledged that too few hold
+	outrun    func(release Request, l leaderSeen) bool // a release is older than the newest grant of its sender
+	exchanged func(m *Machine)                         // what of a member does not outlive the exchange of its program: nothing
 	finalOnly bool                                     // support waits until receiving has ended
 	waitT     bool                                     // a restarted voter waits T
 	asksAll   bool                                     // a recovery asks all others first
@@ -28,6 +30,10 @@ func safeRules() rules {
 		blind:     func(led bool) bool { return led },
 		electable: Record.Electable,
 		fewer:     (*Machine).mayGoOn,
+		outrun: func(r Request, l leaderSeen) bool {
+			return l.epochOf == (epochOf{r.Epoch, r.From}) && r.Seq < l.seq
+		},
+		exchanged: func(*Machine) {},
 		finalOnly: true,
 		waitT:     true,
 		asksAll:   true,

@@ -19,6 +19,7 @@ type Parts struct {
 	Store     Store
 	Promises  Promises
 	Server    Server
+	Kept      *Kept        // what an earlier program of this process left; nil for a start
 	Log       *slog.Logger // nil: silent
 	OnEvent   func(Event)  // nil: none; called from the machine's goroutine, must not block
 }
@@ -43,6 +44,7 @@ type Runner struct {
 	aim     slot[Aim]
 	leave   chan struct{}
 	wake    chan struct{}
+	hold    chan hold
 	status  atomic.Pointer[Status]
 	dog     watchdog
 	drops   drops
@@ -95,7 +97,7 @@ func NewRunner(p Parts) (*Runner, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lease runner of %s: %w", p.Config.Self, err)
 	}
-	m, err := NewMachine(p.Config, p.Clock.Now(), promise, found)
+	m, err := newMachine(p, promise, found)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +107,7 @@ func NewRunner(p Parts) (*Runner, error) {
 		ended: make(chan struct{}), leave: make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		replies: map[uint64]ask{}, slots: map[string]chan struct{}{},
 		persist: make(chan Persist, inboxSize), lease: make(chan Output, 1), route: make(chan Route, 1),
-		drops: drops{counts: map[string]uint64{}},
+		drops: drops{counts: map[string]uint64{}}, hold: make(chan hold),
 	}
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)
@@ -128,10 +130,15 @@ func (r *Runner) Run(ctx context.Context) error {
 	r.goes(func() { r.leaseLoop(ctx) })
 	r.goes(func() { r.routeLoop(ctx) })
 	r.goes(func() { r.dog.run(ctx, r.parts.Clock, r.parts.Server) })
+	if r.parts.Kept != nil {
+		r.do(ctx, Decide{r.machine.decided}) // in force since before this program
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
+		case h := <-r.hold:
+			r.still(ctx, h)
 		case <-ctx.Done():
 			r.parts.Server.HardStop("the agent ends")
 			return nil

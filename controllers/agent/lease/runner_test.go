@@ -153,21 +153,28 @@ func launch(t *testing.T, name, dir string, tm *team, store *memory, hasData boo
 		Server: ServerStopped, StopBudget: 10 * time.Millisecond,
 		HasData: hasData, Position: Position{Known: hasData, Rank: 1, At: 1},
 	}
-	server := &puppet{facts: facts}
+	a := begin(t, name, dir, tm, store, &puppet{facts: facts}, nil)
+	a.runner.Report(facts)
+	a.runner.Want(Aim{Members: []string{"a", "b", "c"}})
+	return a
+}
+
+func begin(t *testing.T, name, dir string, tm *team, store *memory, server *puppet, kept *Kept) *actor {
+	t.Helper()
 	r, err := NewRunner(Parts{
 		Config: quick(name), Clock: BootClock{}, Transport: tm, Store: memoryOf{store, name},
-		Promises: PromiseFile{Path: filepath.Join(dir, name)}, Server: server,
+		Promises: PromiseFile{Path: filepath.Join(dir, name)}, Server: server, Kept: kept,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	server.mu.Lock()
 	server.runner = r
+	server.mu.Unlock()
 	tm.set(name, r)
 	ctx, cancel := context.WithCancel(t.Context())
 	a := &actor{r, server, cancel, make(chan error, 1)}
 	go func() { a.done <- r.Run(ctx) }()
-	r.Report(facts)
-	r.Want(Aim{Members: []string{"a", "b", "c"}})
 	t.Cleanup(func() { a.end(t, tm, name) })
 	return a
 }

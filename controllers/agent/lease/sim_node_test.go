@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 )
@@ -16,17 +17,18 @@ type node struct {
 	rate    float64
 	offset  Time
 
-	up      bool
-	run     int  // counts restarts; callbacks of an earlier run do nothing
-	frozen  bool // the agent gets no CPU
-	backlog []func()
-	thawed  time.Duration // when it last got CPU again
-	noAPI   bool
-	m       *Machine
-	tickAt  Time
-	ticking int
-	token   uint64
-	replies map[uint64]func(Answer)
+	up         bool
+	run        int  // counts restarts; callbacks of an earlier run do nothing
+	frozen     bool // the agent gets no CPU
+	exchanging bool // and will be another program
+	backlog    []func()
+	thawed     time.Duration // when it last got CPU again
+	noAPI      bool
+	m          *Machine
+	tickAt     Time
+	ticking    int
+	token      uint64
+	replies    map[uint64]func(Answer)
 
 	// On the volume.
 	diskFree   time.Duration // one write after the other
@@ -88,7 +90,7 @@ func (n *node) later(d time.Duration, f func()) {
 
 func (n *node) start() {
 	n.run++
-	n.up, n.frozen, n.backlog, n.leaving = true, false, nil, false
+	n.up, n.frozen, n.exchanging, n.backlog, n.leaving = true, false, false, nil, false
 	n.server, n.upstream, n.readOnly, n.streaming, n.obeys = ServerStopped, "", false, false, 0
 	n.serverRun++
 	n.decision = Decision{}
@@ -115,6 +117,57 @@ func (n *node) crash() {
 	n.run++
 	n.serverRun++
 	n.server, n.upstream = ServerStopped, ""
+}
+
+// exchange the agent's program: it stands still for a moment, answers under way are lost, and what it kept goes through JSON.
+func (n *node) exchange() {
+	w := n.w
+	if !n.up || n.frozen {
+		return
+	}
+	n.step(Tick{})
+	if why := n.m.unquiet(); why != "" {
+		w.counts["exchange refused"]++
+		return
+	}
+	raw, err := json.Marshal(n.m.keep())
+	if err != nil {
+		w.fail("keep %s: %v", n.name, err)
+		return
+	}
+	w.counts["exchanged"]++
+	if n.m.stage == leading {
+		w.counts["exchanged a leader"]++
+	}
+	w.logf("%s exchanges its program", n.name)
+	n.run++ // whatever was under way finds another
+	run := n.run
+	n.replies, n.ticking = map[uint64]func(Answer){}, n.ticking+1
+	n.frozen, n.exchanging = true, true // requests wait at its door
+	w.after(w.between(5*time.Millisecond, 300*time.Millisecond), func() {
+		if n.run != run {
+			return
+		}
+		var k Kept
+		if err := decodeStrict(raw, &k); err != nil {
+			w.fail("read what %s kept: %v", n.name, err)
+			return
+		}
+		m, err := RestoreMachine(Default(n.name, "uid", uint64(n.run)<<32), n.clock(), k)
+		if err != nil {
+			w.fail("restore %s: %v", n.name, err)
+			return
+		}
+		m.rules = w.rules
+		w.rules.exchanged(m)
+		n.m, n.tickAt, n.exchanging = m, 0, false
+		n.do(Decide{m.decided})
+		n.thaw()
+		n.step(Tick{})
+		n.report()
+		n.reportLoop()
+		n.later(0, n.obey)
+	})
 }
 
 func (n *node) thaw() {

@@ -40,6 +40,22 @@ func TestSimulationFindsPlantedBugs(t *testing.T) {
 		"a voter without data supports anybody": {from: 600, plant: func(r *rules) {
 			r.blind = func(bool) bool { return true }
 		}},
+		"an exchanged program forgets whom it is bound to": {from: 340, plant: func(r *rules) {
+			r.exchanged = func(m *Machine) { m.voter.bound, m.voter.boundUntil = "", 0 }
+		}},
+		"an exchanged program forgets its deadline": {from: 1, plant: func(r *rules) {
+			r.exchanged = func(m *Machine) {
+				for v := range m.lead.grants {
+					m.lead.grants[v] = m.now.Add(time.Hour)
+				}
+			}
+		}},
+		"an exchanged program forgets what it promised": {from: 70, plant: func(r *rules) {
+			r.exchanged = func(m *Machine) {
+				m.voter.promise, m.voter.disk, m.voter.found = Promise{}, Promise{}, false
+				m.voter.bound, m.voter.boundUntil = "", 0
+			}
+		}},
 		"whom a degraded Lease does not name is elected": {pair: true, from: 1, plant: func(r *rules) {
 			r.electable = func(Record, string) bool { return true }
 		}},

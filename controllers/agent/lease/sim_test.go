@@ -16,7 +16,7 @@ import (
 func (w *world) fault() {
 	n := w.nodes[w.rnd.IntN(len(w.nodes))]
 	heal := w.between(200*time.Millisecond, 12*time.Second)
-	switch w.rnd.IntN(17) {
+	switch w.rnd.IntN(20) {
 	case 0, 1: // crash of the whole pod
 		if n.up {
 			n.crash()
@@ -97,6 +97,20 @@ func (w *world) fault() {
 		if n.up && !n.frozen && n.server != ServerStopped {
 			n.fill(heal)
 		}
+	case 17, 18: // the program is exchanged, and at times crashes at once
+		n = w.leader(n)
+		n.exchange()
+		if w.rnd.IntN(4) == 0 {
+			w.after(w.between(0, 500*time.Millisecond), func() {
+				if n.up {
+					n.crash()
+					w.after(heal, n.restart)
+				}
+			})
+		}
+	case 19: // and another soon after
+		n.exchange()
+		w.after(w.between(0, time.Second), func() { w.nodes[w.rnd.IntN(len(w.nodes))].exchange() })
 	}
 }
 
@@ -117,13 +131,15 @@ func (w *world) want(change func(*Aim)) {
 	at := w.aimSeq
 	for _, n := range w.nodes {
 		a := w.aim
-		n.later(w.between(0, time.Second), func() {
-			if at < n.aimSeq {
-				return // a stale aim is ignored
-			}
-			n.aimSeq = at
-			a.Switchover.Expires = n.clock().Add(10 * time.Second)
-			n.step(a)
+		w.after(w.between(0, time.Second), func() {
+			n.arrive(func() { // whichever program runs by then
+				if at < n.aimSeq {
+					return // a stale aim is ignored
+				}
+				n.aimSeq = at
+				a.Switchover.Expires = n.clock().Add(10 * time.Second)
+				n.step(a)
+			})
 		})
 	}
 }
@@ -282,7 +298,7 @@ func (w *world) heal() {
 			n.crash()
 		}
 		n.restart()
-		if n.frozen {
+		if n.frozen && !n.exchanging {
 			n.thaw()
 		}
 		n.back, n.hung, n.full = false, false, false
@@ -299,7 +315,7 @@ func (w *world) heal() {
 func TestSimulation(t *testing.T) {
 	sweep(t, simulate,
 		"acked", "late swap", "Elected: switchover", "Elected: failover", "Raised", "Aborted", "Expired", "GaveUp", "rewound", "wiped", "lost disk",
-		"attached before the promotion", "supported without data")
+		"attached before the promotion", "supported without data", "exchanged", "exchanged a leader")
 }
 
 // TestSimulationOfTwoAndAWitness is the same for two members and a witness, who may become three, or one, or get another witness.

@@ -192,8 +192,9 @@ func (m *Machine) leaderNow(r Request) leaderSeen {
 		epochOf: epochOf{r.Epoch, r.From}, version: r.Version, address: r.Address, end: r.At, at: m.now, seq: r.Seq,
 		leading: r.Leading || r.Elected && m.hasFacts && m.facts.HasData && !m.facts.Discard && m.facts.Server == ServerReplica,
 	}
-	if old.epochOf == now.epochOf && old.leading && (r.Elected || r.Seq < old.seq) {
-		now.leading, now.seq = true, max(r.Seq, old.seq)
+	if old.epochOf == now.epochOf {
+		now.leading = now.leading || old.leading && (r.Elected || r.Seq < old.seq)
+		now.seq = max(r.Seq, old.seq)
 	}
 	return now
 }
@@ -319,6 +320,9 @@ func (m *Machine) onRelease(r Request) {
 	}
 	if r.Epoch == v.promise.Epoch && r.From != v.promise.Candidate {
 		return
+	}
+	if m.rules.outrun(r, v.leader) {
+		return // of an earlier run of the sender, which has come back and was granted since
 	}
 	again := v.void == of
 	v.void = of

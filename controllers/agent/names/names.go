@@ -47,6 +47,22 @@ func (b *Book) Learn(host, address string) {
 	b.told[host] = address
 }
 
+// All that is known, an address for each host: the host's own word where there is one.
+func (b *Book) All() map[string]string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make(map[string]string, len(b.known))
+	for host, addresses := range b.known {
+		if len(addresses) > 0 {
+			all[host] = addresses[0]
+		}
+	}
+	for host, address := range b.told {
+		all[host] = address
+	}
+	return all
+}
+
 // Lookup returns the addresses where a host may be: its own word, and what DNS says where it answers soon, else what it said before. Of a
 // host of which nothing is known it is what DNS says in the end.
 func (b *Book) Lookup(ctx context.Context, host string) ([]string, error) {

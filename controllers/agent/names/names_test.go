@@ -69,6 +69,9 @@ func TestLookup(t *testing.T) {
 	look("a host that only said itself where it is", "three", "10.0.0.5")
 	time.Sleep(500 * time.Millisecond) // the question ends
 	hangs.Store(false)
+	if all := b.All(); all["one"] != "10.0.0.3" || all["three"] != "10.0.0.5" {
+		t.Errorf("all that is known is %v", all)
+	}
 	for i := range 2 * most {
 		b.Learn(fmt.Sprintf("host-%d", i), "10.0.0.9")
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -17,6 +18,9 @@ type Table struct {
 	self int
 	init bool
 	proc string
+
+	mu      sync.Mutex
+	adopted map[int]*Process // children that an earlier program of this process started
 }
 
 // NewTable returns the table of the calling process. Where that is not PID 1 it becomes the reaper of its descendants, so that
@@ -63,7 +67,8 @@ func (e Exit) String() string {
 // Process is a direct child.
 type Process struct {
 	pid  int
-	cmd  *exec.Cmd
+	cmd  *exec.Cmd // nil of an adopted one
+	to   *os.Process
 	done chan struct{}
 	exit Exit
 }
@@ -78,7 +83,7 @@ func (t *Table) Start(s Spec) (*Process, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", s.Path, err)
 	}
-	p := &Process{pid: cmd.Process.Pid, cmd: cmd, done: make(chan struct{})}
+	p := &Process{pid: cmd.Process.Pid, cmd: cmd, to: cmd.Process, done: make(chan struct{})}
 	go p.wait()
 	return p, nil
 }
@@ -121,7 +126,7 @@ func (p *Process) Exited() bool {
 
 // Signal sends a signal to the process alone. A process that has ended is no error.
 func (p *Process) Signal(s syscall.Signal) error {
-	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := p.to.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("send %s to process %d: %w", s, p.pid, err)
 	}
 	return nil

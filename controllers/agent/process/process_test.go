@@ -49,7 +49,10 @@ func play(name string) error {
 	if err != nil {
 		return err
 	}
-	scenes := map[string]func(*Table) error{"reap": sceneReap, "stop": sceneStop, "exit": sceneExit}
+	scenes := map[string]func(*Table) error{"reap": sceneReap, "stop": sceneStop, "exit": sceneExit, "exchange": sceneExchange}
+	if scenes["adopted"], err = adopted(table); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Second)
 	defer cancel()
 	done := make(chan error, 1)

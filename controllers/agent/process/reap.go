@@ -29,7 +29,8 @@ func init() { //nolint:gochecknoinits // the one place where the runtime promise
 // The exit status of a child that somebody waits for must not be taken by the reaper. wait4(-1) would take it. But the kernel
 // gives orphans to one thread, the first of PID 1, and remembers for each child that is forked which thread forked it;
 // __WNOTHREAD waits only for the calling thread's. The runtime forks for os/exec on any thread but this one, which belongs to
-// this goroutine, so the two sets never meet: neither a registry nor a lock around every exec is needed.
+// this goroutine, so the two sets never meet: neither a registry nor a lock around every exec is needed. After an execve all
+// children are the first thread's: those that were adopted are told by their number.
 func (t *Table) Reap(ctx context.Context) error {
 	if unix.Gettid() != t.self {
 		return errNotMainThread
@@ -40,7 +41,7 @@ func (t *Table) Reap(ctx context.Context) error {
 	sweep := time.NewTicker(sweepEvery)
 	defer sweep.Stop()
 	for {
-		if err := reapOrphans(); err != nil {
+		if err := t.reapOrphans(); err != nil {
 			return err
 		}
 		select {
@@ -53,7 +54,7 @@ func (t *Table) Reap(ctx context.Context) error {
 }
 
 // reapOrphans collects every orphan that has ended by now.
-func reapOrphans() error {
+func (t *Table) reapOrphans() error {
 	for {
 		var status unix.WaitStatus
 		pid, err := unix.Wait4(-1, &status, unix.WNOHANG|unix.WNOTHREAD|unix.WALL, nil)
@@ -67,6 +68,7 @@ func reapOrphans() error {
 		case pid == 0:
 			return nil
 		}
+		t.ended(pid, status)
 	}
 }
 
