@@ -83,6 +83,13 @@ func New(p Parts) (*Agent, error) {
 		tail: a.logs.tail, memory: remembered, observed: observed{Connected: -1, Secrets: a.certs.hash()}, server: server{Life: down},
 	}
 	a.keeper.forward = a.forward
+	marked, err := a.keeper.mark().take()
+	if err != nil {
+		p.Log.Warn("whether the volume was full before is not known", "error", err.Error())
+	}
+	if marked {
+		a.keeper.server.Full, a.keeper.server.Restarting, a.keeper.trouble = true, true, trouble{volumeFull, cfg.fullWords()}
+	}
 	a.reporter = newReporter(cfg, p.Clock, a.certs, a.keeper.restartDone)
 	if err := a.lead(p); err != nil {
 		return nil, err
