@@ -217,6 +217,25 @@ func (d *database) fullVolume(t *testing.T, w *writer) {
 			t.Errorf("%s: epoch %d, leading %v: a full volume is no reason to hand over", m.name, r.Epoch, r.Leading)
 		}
 	}
+	// Its container restarts: it goes on waiting, and nobody takes over.
+	lead.kill()
+	lead.start()
+	d.until("it waits again", 20*time.Second, func() error {
+		r, err := lead.report()
+		if err != nil {
+			return err
+		}
+		if !r.Leading || r.Role != engine.Stopped || r.Reason != "VolumeFull" {
+			return fmt.Errorf("leading %v, %s: %s %s", r.Leading, r.Role, r.Reason, r.Problem)
+		}
+		return nil
+	})
+	time.Sleep(35 * time.Second) // longer than a winner's server may take
+	for _, m := range d.members {
+		if r := must(m.report())(t); r.Epoch != before.Epoch || m != lead && r.Leading {
+			t.Errorf("%s: epoch %d, leading %v: nor is the restart of a container with a full volume", m.name, r.Epoch, r.Leading)
+		}
+	}
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}

@@ -91,6 +91,13 @@ func New(p Parts) (*Agent, error) {
 		tail: a.logs.tail, memory: remembered, observed: observed{Connected: -1, Secrets: a.certs.hash()}, server: server{Life: down},
 	}
 	a.keeper.forward = a.forward
+	marked, err := a.keeper.mark().take()
+	if err != nil {
+		p.Log.Warn("whether the volume was full before is not known", "error", err.Error())
+	}
+	if marked {
+		a.keeper.server.Full, a.keeper.server.Restarting, a.keeper.trouble = true, true, trouble{volumeFull, cfg.fullWords()}
+	}
 	if p.Kept != nil {
 		if err := a.keeper.adopt(p.Kept.Keeper, p.Kept.Lease.Decided); err != nil {
 			return nil, err

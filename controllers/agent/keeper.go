@@ -43,8 +43,9 @@ type keeper struct {
 	barrier  uint64
 	word     word
 	observed observed
-	lastPID  int // of the newest server
-	frozen   int // PID of a server that answers nobody; zero for none
+	lastPID  int  // of the newest server
+	marked   bool // the volume keeps that it is full
+	frozen   int  // PID of a server that answers nobody; zero for none
 
 	// Of the loop's goroutine alone.
 	server   server
@@ -118,6 +119,10 @@ func (k *keeper) run(ctx context.Context) {
 			k.remember(func(m *memory) { m.Shared = is })
 			continue
 		}
+		if !k.settleMark(s) {
+			k.wait(ctx, step{Do: rest, Until: s.Now.Add(time.Second)})
+			continue
+		}
 		next := decide(s)
 		k.tell(s, next)
 		if k.busy != nil && !sameWork(k.busy.step, next) {
@@ -129,6 +134,33 @@ func (k *keeper) run(ctx context.Context) {
 		}
 		k.wait(ctx, next)
 	}
+}
+
+func (k *keeper) mark() fullMark { return fullMark{dir: k.cfg.StateDir} }
+
+// settleMark keeps what the volume says of itself, and says whether it does. Before a stop is carried out, of which a release follows, the
+// mark is gone.
+func (k *keeper) settleMark(s seen) bool {
+	wants := k.marked
+	switch {
+	case s.Decision.Role == lease.RoleStop, s.Decision.Role == lease.RoleReplica, k.server.Life == up:
+		wants = false
+	case s.Decision.Role == lease.RolePrimary && k.server.Full:
+		wants = true
+	}
+	if wants == k.marked {
+		return true
+	}
+	change := k.mark().unset
+	if wants {
+		change = k.mark().set
+	}
+	if err := change(); err != nil {
+		k.log.Error("mark not changed", "set", wants, "error", err.Error())
+		return wants // without it the leadership is given up after a restart, no more
+	}
+	k.marked = wants
+	return true
 }
 
 // look gathers what the next step depends on.

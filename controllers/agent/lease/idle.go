@@ -103,6 +103,9 @@ func (m *Machine) resume() {
 	alone := len(rec.Voters) == 1
 	initial := rec.Version == 1 && alone // the first server may not have been initialised yet
 	gone := !f.HasData && !initial
+	if gone && f.Full {
+		return // it had data, or it would not be full; it has not been looked at yet
+	}
 	if gone {
 		m.noteOnce("the leader's data is gone")
 	}

@@ -286,6 +286,8 @@ func (m *Machine) watchServer() {
 	case m.alone(), l.record.Degraded && l.promoted: // nobody else can lead: the server is started again
 	case f.Server == ServerStopped && l.promoted && f.Full && l.hand.phase != PhaseQuiescing:
 		l.until = 0 // a full disk is no reason to hand over: what fills one member's fills the others'
+	case f.Server == ServerStopped && m.cand.cause == causeResume && f.Full && l.hand.phase != PhaseQuiescing:
+		l.until = m.now.Add(m.cfg.Start) // so it was before its agent restarted
 	case f.Server == ServerStopped && l.promoted && (!f.BackAtOnce || l.hand.phase == PhaseQuiescing):
 		m.stop("its server is gone", m.now)
 	case f.Server == ServerStopped && l.promoted && l.until == 0:
