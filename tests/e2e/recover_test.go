@@ -26,7 +26,7 @@ func TestRecover(t *testing.T) {
 		t.Fatalf("recover beside a leader: %v\n%s", err, out)
 	}
 	account, _ := w.settle(time.Time{}) // every instance holds all that was acknowledged
-	d.fence(left) // the containers of the others end one after the other: it must not be elected by one that is still there
+	d.fence(left)                       // the containers of the others end one after the other: it must not be elected by one that is still there
 	for _, name := range []string{lost, also} {
 		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: d.key.Namespace, Name: name}}
 		if err := d.Delete(t.Context(), claim); err != nil {
