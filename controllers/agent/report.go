@@ -163,8 +163,8 @@ func (r *reporter) compose() {
 	next := r.build()
 	differs := !reflect.DeepEqual(stateOf(next), stateOf(r.current))
 	r.current, r.at = next, time.Now()
-	if next.Leader != "" {
-		r.former = next.Leader // until another one is known: between two leaders there is none
+	if next.Leader != "" && (next.Leader != r.cfg.Instance || next.Leading) {
+		r.former = next.Leader // until another one is known: between two leaders there is none; nor does one lead that has just been elected
 	}
 	if differs {
 		close(r.changed)

@@ -145,8 +145,12 @@ func TestAHandOverKnowsWhoLedBefore(t *testing.T) {
 			r := newReporter(Config{Instance: "orders-1"}, &setClock{now: 1000}, newCertificates(t.TempDir(), t.TempDir()), func() string { return "" })
 			record := lease.Record{Epoch: 6, Leader: row.before}
 			follows := lease.Decision{Role: lease.RoleReplica, Epoch: 6, Leader: row.before, Record: record}
+			if row.before == "orders-1" {
+				follows.Role = lease.RolePrimary
+			}
 			waits := lease.Decision{Role: lease.RoleReplica, Epoch: 7, Record: record}
-			for _, d := range []lease.Decision{follows, waits} {
+			won := lease.Decision{Role: lease.RoleReplica, Epoch: 7, Record: lease.Record{Epoch: 7, Leader: "orders-1"}}
+			for _, d := range []lease.Decision{follows, waits, won} {
 				r.look(sample{Word: word{Server: server{Life: up, Kind: engine.Replica}, Decision: d}})
 			}
 			r.event(lease.Event{Kind: lease.EventElected, Epoch: 7, Cause: "failover"})
