@@ -88,6 +88,12 @@ func (n *node) later(d time.Duration, f func()) {
 	})
 }
 
+func (n *node) config() Config {
+	cfg := Default(n.name, "uid", uint64(n.run)<<32)
+	cfg.Witness = n.witness
+	return cfg
+}
+
 func (n *node) start() {
 	n.run++
 	n.up, n.frozen, n.exchanging, n.backlog, n.leaving = true, false, false, nil, false
@@ -95,9 +101,7 @@ func (n *node) start() {
 	n.serverRun++
 	n.decision = Decision{}
 	n.replies = map[uint64]func(Answer){}
-	cfg := Default(n.name, "uid", uint64(n.run)<<32)
-	cfg.Witness = n.witness
-	m, err := NewMachine(cfg, n.clock(), n.promise, n.hasPromise)
+	m, err := NewMachine(n.config(), n.clock(), n.promise, n.hasPromise)
 	if err != nil {
 		n.w.fail("start %s: %v", n.name, err)
 		return
@@ -153,7 +157,7 @@ func (n *node) exchange() {
 			w.fail("read what %s kept: %v", n.name, err)
 			return
 		}
-		m, err := RestoreMachine(Default(n.name, "uid", uint64(n.run)<<32), n.clock(), k)
+		m, err := RestoreMachine(n.config(), n.clock(), k)
 		if err != nil {
 			w.fail("restore %s: %v", n.name, err)
 			return
