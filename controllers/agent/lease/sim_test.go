@@ -200,7 +200,7 @@ func (w *world) othersIntact(n *node) bool {
 	if (len(v) == 2 || w.lease.Record.Degraded) && n.name == w.lease.Record.Leader {
 		return false // the other one could not be elected without it: a person is needed, and ha.md says so
 	}
-	if n.up && n.m.lead.change.kind == EventDegraded {
+	if c := n.m.lead.change; c.kind == EventDegraded || c.active && len(c.record.Data()) < 2 {
 		return false // the word that only this member holds all may land yet
 	}
 	for _, o := range w.nodes {
