@@ -48,7 +48,7 @@ func TestWhatAPersonSpoilsIsPutRight(t *testing.T) {
 	for sentence, row := range drifts() {
 		t.Run("changed: "+sentence, func(t *testing.T) {
 			live := w.read(row)
-			want := row.of(live)
+			want := row.of(live.DeepCopyObject().(client.Object)) // what is spoiled below is its own
 			row.spoil(live)
 			if err := w.person.Update(t.Context(), live); err != nil {
 				t.Fatal(err)

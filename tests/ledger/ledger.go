@@ -118,6 +118,13 @@ func (r *Run) Acknowledged() (int, error) {
 	return len(r.acks), r.last
 }
 
+// Refused counts the statements and sessions that failed so far. Stop adds those that it calls off.
+func (r *Run) Refused() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.refused
+}
+
 // Stop ends the writers and returns what was acknowledged.
 func (r *Run) Stop() (Account, error) {
 	r.cancel()
