@@ -50,7 +50,7 @@ func TestTheLeadersLogRidesOnItsRequests(t *testing.T) {
 	if got := b.m.status().Leader.End.At; got != 4712 {
 		t.Errorf("its log ends at %d", got)
 	}
-	b.step(Received{Token: 9, Request: Request{Kind: KindRelease, Database: "uid", From: "b", Epoch: 5}})
+	b.step(Received{Token: 9, Request: Request{Kind: KindRelease, Database: "uid", From: "b", Seq: 9, Epoch: 5}})
 	if got := b.m.status().Leader; got.End.Known {
 		t.Errorf("a leader that has ended is at %+v", got)
 	}
