@@ -2,17 +2,14 @@
 package client
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -112,83 +109,6 @@ func (c *Client) of(member string) (*http.Client, error) {
 	return h, nil
 }
 
-func (c *Client) dialer(member string) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-		defer cancel()
-		cfg, err := config(c.source, c.uid, member)
-		if err != nil {
-			return nil, err
-		}
-		d := tls.Dialer{NetDialer: &net.Dialer{KeepAlive: 5 * time.Second}, Config: cfg}
-		places, err := c.find(ctx, addr)
-		if err != nil {
-			return nil, err
-		}
-		return first(ctx, places, func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, network, addr) })
-	}
-}
-
-// find the addresses by the client's own way, if it has one.
-func (c *Client) find(ctx context.Context, addr string) ([]string, error) {
-	if c.lookup == nil {
-		return []string{addr}, nil
-	}
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return nil, fmt.Errorf("dial %s: %w", addr, err)
-	}
-	found, err := c.lookup(ctx, host)
-	if err != nil || len(found) == 0 {
-		return nil, fmt.Errorf("find the address of %s: %w", host, err)
-	}
-	var places []string
-	for _, at := range found[:min(len(found), maxPlaces)] {
-		places = append(places, net.JoinHostPort(at, port))
-	}
-	return places, nil
-}
-
-// first dials all addresses at once: where a member was before, nobody may answer, or somebody without its certificate.
-func first(ctx context.Context, places []string, dial func(context.Context, string) (net.Conn, error)) (net.Conn, error) {
-	if len(places) == 1 {
-		return dial(ctx, places[0])
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type reached struct {
-		conn net.Conn
-		err  error
-	}
-	all := make(chan reached, len(places))
-	for _, at := range places {
-		go func() {
-			conn, err := dial(ctx, at)
-			all <- reached{conn, err}
-		}()
-	}
-	var won net.Conn
-	var failed error
-	for range places {
-		switch r := <-all; {
-		case r.err != nil:
-			failed = errors.Join(failed, r.err)
-		case won != nil:
-			_ = r.conn.Close() // one was enough
-		default:
-			won = r.conn
-			cancel() // the others give up now
-		}
-	}
-	if won == nil {
-		return nil, failed
-	}
-	return won, nil
-}
-
-// maxPlaces bounds the addresses that are tried for one member.
-const maxPlaces = 4
-
 // Close ends idle connections; those in use end with their calls.
 func (c *Client) Close() {
 	c.mu.Lock()
@@ -222,112 +142,6 @@ func (c *Client) Post(ctx context.Context, to engine.Peer, path string, in, out 
 		return fmt.Errorf("encode request to %s: %w", to.Name, err)
 	}
 	return c.call(ctx, http.MethodPost, to, path, raw, out)
-}
-
-// WatchReports calls told with each report that the member sends, until the context ends, the connection breaks, or the member
-// is silent for longer than it may be. It always returns an error, the context's if that is why; the caller dials again.
-func (c *Client) WatchReports(ctx context.Context, to engine.Peer, told func(engine.Report)) error {
-	conn, resp, err := c.stream(ctx, to, "/v1/report?watch=true") //nolint:bodyclose // its connection is closed
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }() // read only: nothing to lose
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(make([]byte, 0, 1<<10), maxReport)
-	// A connection that is closed already says so when it is read.
-	for _ = conn.SetReadDeadline(time.Now().Add(silence)); lines.Scan(); _ = conn.SetReadDeadline(time.Now().Add(silence)) {
-		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
-			continue
-		}
-		var r engine.Report
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			return fmt.Errorf("read a report of %s: %w", to.Name, err)
-		}
-		told(r)
-	}
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case errors.Is(lines.Err(), os.ErrDeadlineExceeded):
-		return fmt.Errorf("%s said nothing for %s", to.Name, silence)
-	case lines.Err() != nil:
-		return fmt.Errorf("watch %s: %w", to.Name, lines.Err())
-	}
-	return fmt.Errorf("watch %s: %w", to.Name, io.EOF)
-}
-
-// How a program is sent to an agent.
-const (
-	ProgramPath    = "/v1/agent"
-	ProgramDigest  = "Plimsoll-Digest"
-	ProgramVersion = "Plimsoll-Version"
-	// ProgramTimeout bounds it, the agent's checks included.
-	ProgramTimeout = time.Minute
-)
-
-// Program is one of an agent.
-type Program struct {
-	// Digest as sha256:..., Version for people, and Size in bytes.
-	Digest, Version string
-	Size            int64
-	// Open the content; it is closed by whoever sends it.
-	Open func() (io.ReadCloser, error)
-}
-
-// Exchange sends the agent of a member another program to become at the next quiet moment; its report tells when it has, or why not.
-func (c *Client) Exchange(ctx context.Context, to engine.Peer, p Program) error {
-	ctx, cancel := context.WithTimeout(ctx, ProgramTimeout)
-	defer cancel()
-	file, err := p.Open()
-	if err != nil {
-		return fmt.Errorf("read the agent's program: %w", err)
-	}
-	defer func() { _ = file.Close() }() // read only: nothing to lose
-	resp, err := c.send(ctx, http.MethodPut, to, ProgramPath, file, func(r *http.Request) {
-		r.ContentLength = p.Size
-		r.Header.Set(ProgramDigest, p.Digest)
-		r.Header.Set(ProgramVersion, p.Version)
-	})
-	if err != nil {
-		return err
-	}
-	return resp.Body.Close()
-}
-
-// stream sends a request on a connection of its own. A manager holds thousands of those: net/http's would cost two more goroutines and
-// three more buffers each.
-func (c *Client) stream(ctx context.Context, to engine.Peer, path string) (net.Conn, *http.Response, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	req, err := c.request(ctx, http.MethodGet, to, path, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	c.mu.Lock()
-	closed := c.closed
-	c.mu.Unlock()
-	if closed {
-		return nil, nil, errClosed
-	}
-	conn, err := c.dialer(to.Name)(ctx, "tcp", req.URL.Host)
-	if err != nil {
-		return nil, nil, fmt.Errorf("reach the agent of %s: %w", to.Name, err)
-	}
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	err = req.Write(conn)
-	var resp *http.Response
-	if err == nil {
-		resp, err = http.ReadResponse(bufio.NewReaderSize(conn, 2<<10), req)
-	}
-	if err == nil && resp.StatusCode >= http.StatusMultipleChoices {
-		err = refused(resp, to.Name)
-	}
-	if err != nil {
-		_ = conn.Close() // the error says more
-		return nil, nil, fmt.Errorf("reach the agent of %s: %w", to.Name, err)
-	}
-	return conn, resp, nil
 }
 
 func (c *Client) call(ctx context.Context, method string, to engine.Peer, path string, body []byte, out any) error {
