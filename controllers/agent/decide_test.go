@@ -259,6 +259,30 @@ func TestRole(t *testing.T) {
 
 // TestRequiredWaitsForSomebody: a leader that has become the only voter, because the others' data must be copied anew, takes no write
 // that nobody else holds.
+// TestAfterARecoveryWritesGoOn, once: when others have joined and are gone again, they wait as ever.
+func TestAfterARecoveryWritesGoOn(t *testing.T) {
+	s := leads()
+	s.Decision.Record.Voters, s.Aim.Synchronous, s.Memory.Shared = []string{"orders-1"}, "required", true
+	s.Decision.Record.Recovered.Epoch = s.Decision.Epoch
+	if shared(s) || !recovered(s) {
+		t.Error("a member that was given the lead alone waits for others")
+	}
+	s.Memory.Recovered, s.Memory.Shared = s.Decision.Epoch, false
+	if shared(s) {
+		t.Error("it waits once that is noted")
+	}
+	s.Decision.Record.Voters = []string{"orders-1", "orders-2"}
+	s.Memory.Shared = shared(s)
+	s.Decision.Record.Voters = []string{"orders-1"}
+	if !s.Memory.Shared || !shared(s) {
+		t.Error("others held its commits, and are gone: it does not wait")
+	}
+	s.Decision.Epoch++
+	if recovered(s) {
+		t.Error("a later leadership counts as the recovery")
+	}
+}
+
 func TestRequiredWaitsForSomebody(t *testing.T) {
 	for sentence, row := range map[string]struct {
 		voters  []string

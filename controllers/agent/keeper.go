@@ -115,8 +115,13 @@ func (k *keeper) run(ctx context.Context) {
 	}()
 	for ctx.Err() == nil {
 		s := k.look()
-		if is := shared(s); is != s.Memory.Shared {
-			k.remember(func(m *memory) { m.Shared = is })
+		if is := shared(s); is != s.Memory.Shared || recovered(s) {
+			k.remember(func(m *memory) {
+				m.Shared = is
+				if recovered(s) {
+					m.Recovered = s.Decision.Epoch
+				}
+			})
 			continue
 		}
 		if !k.settleMark(s) {

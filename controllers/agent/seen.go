@@ -129,10 +129,18 @@ func shared(s seen) bool {
 	switch {
 	case len(s.Decision.Record.Voters) > 1:
 		return true // noted by whoever may lead later, too: a promotion then waits for no disk
+	case recovered(s):
+		return false
 	case !s.HasAim || s.Decision.Role != lease.RolePrimary:
 		return s.Memory.Shared
 	}
 	return s.Memory.Shared && len(s.Aim.Members) > 1
+}
+
+// recovered says that a person has just given this member the lead alone, and the loss was accepted for writes to go on.
+func recovered(s seen) bool {
+	d := s.Decision
+	return d.Role == lease.RolePrimary && d.Record.Recovered.Epoch == d.Epoch && d.Epoch > s.Memory.Recovered
 }
 
 func expired(s seen) bool { return s.Decision.Deadline != 0 && s.Now >= s.Decision.Deadline }

@@ -21,8 +21,10 @@ type memory struct {
 	RestartDone string `json:"restartDone,omitempty"`
 	// Initialised is true once this member has begun the Database: it never does so again.
 	Initialised bool `json:"initialised,omitempty"`
-	// Shared is true once the Database had more than one voter, until it is to have one instance alone.
+	// Shared is true once the Database had more than one voter, until it is to have one instance alone, or a person accepts a loss.
 	Shared bool `json:"shared,omitempty"`
+	// Recovered is the epoch of the newest recovery that Shared knows of.
+	Recovered uint64 `json:"recovered,omitempty"`
 }
 
 func (c Config) aimPath() string     { return c.statePath("aim.json") }

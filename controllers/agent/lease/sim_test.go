@@ -339,8 +339,8 @@ func sweep(t *testing.T, run schedule, musts ...string) {
 		}
 		return
 	}
-	budget := time.Duration(number("LEASE_SIM_SECONDS", 10)) * time.Second
-	bad, ran, counts := search(run, safeRules(), number("LEASE_SIM_FROM", 1), int(number("LEASE_SIM_SCHEDULES", 4000)), budget, func(w *world) string { return w.violation + w.stuck })
+	budget := time.Duration(number("LEASE_SIM_SECONDS", 60)) * time.Second
+	bad, ran, counts := search(run, safeRules(), number("LEASE_SIM_FROM", 1), int(number("LEASE_SIM_SCHEDULES", 2000)), budget, func(w *world) string { return w.violation + w.stuck })
 	if bad != nil {
 		t.Fatalf("seed %d: %s\n%s", bad.seed, bad.violation, run(bad.seed, safeRules(), true).tail(150))
 	}

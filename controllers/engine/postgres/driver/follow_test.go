@@ -99,7 +99,7 @@ func TestThePositionOfAStoppedServerIsWhereItsLogEnds(t *testing.T) {
 		"a few small records":           func() { p.exec("INSERT INTO a VALUES (1, 'x')") },
 		"a record over many pages":      func() { p.exec("INSERT INTO a SELECT 1, string_agg(md5(i::text), '') FROM generate_series(1, 5000) i") },
 		"segments of it":                func() { p.exec("INSERT INTO a SELECT i, repeat('x', 500) FROM generate_series(1, 60000) i") },
-		"a message of megabytes":        func() { p.exec("SELECT pg_logical_emit_message(false, 'm', repeat('x', 3000000))") },
+		"a message of megabytes":        func() { p.exec("SELECT pg_logical_emit_message(true, 'm', repeat('x', 3000000))") },
 		"exactly at a segment's switch": func() { asSuper[string](p, "postgres", "SELECT pg_switch_wal()::text") },
 	} {
 		t.Run(name, func(t *testing.T) {
