@@ -43,7 +43,7 @@ func NewMetrics(registry prometheus.Registerer, reports *Reports) (*Metrics, err
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"kind", "phase"}),
 		handOvers: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "plimsoll_hand_overs_total", Help: "Changes of the leader by cause: bootstrap, switchover, failover, resume or other.",
+			Name: "plimsoll_hand_overs_total", Help: "Changes of the leader by cause: bootstrap, switchover, failover, resume, recover or other.",
 		}, []string{"cause"}),
 		handTimes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "plimsoll_hand_over_duration_seconds", Help: "Time from the loss of the old leader, or the request, to the new leader's first write, by cause.",
@@ -142,7 +142,7 @@ func foundOut(before, now v1.DatabaseStatus) []v1.HandOver {
 
 func boundedCause(cause string) string {
 	switch cause {
-	case "bootstrap", "switchover", "failover", "resume":
+	case "bootstrap", "switchover", "failover", "resume", "recover":
 		return cause
 	default:
 		return "other"

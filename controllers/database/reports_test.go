@@ -214,7 +214,7 @@ func TestMetricsFollowTheConventionsAndVanish(t *testing.T) {
 			t.Errorf("lint: %v %v", problems, err)
 		}
 		want := `
-# HELP plimsoll_hand_overs_total Changes of the leader by cause: bootstrap, switchover, failover, resume or other.
+# HELP plimsoll_hand_overs_total Changes of the leader by cause: bootstrap, switchover, failover, resume, recover or other.
 # TYPE plimsoll_hand_overs_total counter
 plimsoll_hand_overs_total{cause="other"} 1
 # HELP plimsoll_database_instances Instances by the role that they play.

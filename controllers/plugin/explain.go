@@ -50,8 +50,12 @@ func advice(reason string) string {
 		return "add nodes, lower spec.resources or relax spec.scheduling"
 	case v1.ReasonServerFailed:
 		return "kubectl plimsoll logs shows why the server does not start"
+	case v1.ReasonVolumeFull:
+		return "raise the size that the message names; what filled this volume fills the others', so nobody takes over"
+	case v1.ReasonVolumeHangs:
+		return "look at the storage of the volume that the message names; another instance leads meanwhile, where one can"
 	case v1.ReasonNoMajority:
-		return "bring the missing instances back; until then writes wait, or fewer instances hold them"
+		return "bring the missing instances back"
 	default:
 		return ""
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // TestRandomFaults hurts one Database in random ways for PLIMSOLL_FAULT_MINUTES, one fault after the other and sometimes the next before
-// the last is over. In the end every acknowledged write is there, nobody ever wrote beside another, and no process that lived through it
+// the last is over. In the end every acknowledged write is there, nobody ever wrote beside another, and no process that lived for a while
 // has grown. PLIMSOLL_FAULT_SEED replays a choice of faults.
 func TestRandomFaults(t *testing.T) {
 	minutes, err := strconv.Atoi(os.Getenv("PLIMSOLL_FAULT_MINUTES"))
@@ -36,7 +36,8 @@ func TestRandomFaults(t *testing.T) {
 	}
 	d := (&arena{t: t}).database(t, event{})
 	s := event{}.begin(ctx, t, d)
-	before := d.sizes(ctx, t)
+	grown := growth{}
+	grown.note(d.sizes(ctx, t))
 	chance := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // chance that can be replayed, not a secret
 	choice := randomly()
 	until := time.Now().Add(time.Duration(minutes) * time.Minute)
@@ -57,6 +58,7 @@ func TestRandomFaults(t *testing.T) {
 		if settles {
 			d.awaitReady(usualRecovery)
 			s.w.flows(ctx, t, usualPatience, time.Now(), 0, false)
+			grown.note(d.sizes(ctx, t))
 		}
 		if err := s.look(ctx); err != nil {
 			t.Logf("%d: %v", n, err)
@@ -72,8 +74,13 @@ func TestRandomFaults(t *testing.T) {
 		t.Error(p)
 	}
 	time.Sleep(10 * time.Second) // what ended lately is collected
-	for _, p := range leaks(before, d.sizes(ctx, t)) {
+	grown.note(d.sizes(ctx, t))
+	leaks, compared := grown.leaks()
+	for _, p := range leaks {
 		t.Error(p)
+	}
+	if t.Logf("%d processes were compared with what they were %s or more before", compared, growthTime); compared == 0 {
+		t.Error("no process lived for long enough to see whether it grows")
 	}
 }
 
@@ -159,17 +166,38 @@ func sizeOf(pid int, what string) size {
 	return s
 }
 
-// leaks are processes that live since before and have grown more than a busy moment explains.
-func leaks(before, after map[int]size) []string {
-	var found []string
-	for pid, now := range after {
-		was, lived := before[pid]
-		if !lived || was.what != now.what {
+// growth is what processes were when they were first seen, and last, by their numbers: few live through all faults.
+type growth map[int]lifetime
+
+type lifetime struct {
+	first, last size
+	began, seen time.Time
+}
+
+// growthTime is for how long a process must have been seen for its growth to say something.
+const growthTime = 2 * time.Minute
+
+func (g growth) note(now map[int]size) {
+	for pid, is := range now {
+		was, known := g[pid]
+		if !known || was.first.what != is.what {
+			was = lifetime{first: is, began: time.Now()}
+		}
+		was.last, was.seen = is, time.Now()
+		g[pid] = was
+	}
+}
+
+// leaks are processes that have grown more than a busy moment explains, and how many were compared.
+func (g growth) leaks() (found []string, compared int) {
+	for _, p := range g {
+		if p.seen.Sub(p.began) < growthTime {
 			continue
 		}
-		if now.memory > was.memory+16<<10 || now.files > was.files+20 || now.threads > was.threads+12 {
-			found = append(found, fmt.Sprintf("%s has grown from %+v to %+v", now.what, was, now))
+		compared++
+		if p.last.memory > p.first.memory+16<<10 || p.last.files > p.first.files+20 || p.last.threads > p.first.threads+12 {
+			found = append(found, fmt.Sprintf("%s has grown from %+v to %+v in %s", p.last.what, p.first, p.last, p.seen.Sub(p.began).Round(time.Second)))
 		}
 	}
-	return found
+	return found, compared
 }

@@ -92,7 +92,7 @@ func TestFaults(t *testing.T) {
 		})
 	}
 	if a.keep {
-		a.report(t, chosen)
+		a.report(t, chosen, runs)
 	}
 }
 
@@ -328,6 +328,7 @@ func (e event) account(ctx context.Context, t *testing.T, s *scene, run *faults.
 	}
 	for _, h := range slices.Backward(now.Status.HandOvers) {
 		if h.Epoch > s.epoch {
+			run.Problems = append(run.Problems, e.untold(s, h, len(run.HandOvers) == 0)...)
 			run.HandOvers = append(run.HandOvers, faults.HandOver{Epoch: h.Epoch, From: h.From, To: h.To, Cause: h.Cause, Why: h.Why, Millis: h.DurationMillis, Steps: told(h.Steps)})
 		}
 	}
@@ -336,6 +337,21 @@ func (e event) account(ctx context.Context, t *testing.T, s *scene, run *faults.
 	}
 	t.Logf("gap %.3f s, ready again %.1f s after the mend, %d acknowledged, %d lost, %d in doubt, %d refused, %d second writers, stale reads for %.3f s, hand-overs %+v",
 		run.Gap, run.Whole, run.Acked, run.Lost, run.InDoubt, run.Refused, run.Second, run.Stale, run.HandOvers)
+}
+
+// untold is what status should say of a change of hands, and does not.
+func (e event) untold(s *scene, h v1.HandOver, first bool) []string {
+	var missing []string
+	if h.Cause == "" || len(h.Steps) < 2 {
+		missing = append(missing, fmt.Sprintf("status says of epoch %d neither why nor when: %+v", h.Epoch, h))
+	}
+	if first && !e.either && h.From != s.leader.Name {
+		missing = append(missing, fmt.Sprintf("status says that %q led before epoch %d, and it was %s", h.From, h.Epoch, s.leader.Name))
+	}
+	if !e.loses && h.LostBytes != nil && *h.LostBytes != 0 {
+		missing = append(missing, fmt.Sprintf("status says that epoch %d lost %d bytes", h.Epoch, *h.LostBytes))
+	}
+	return missing
 }
 
 // told is a time line in words.
@@ -348,7 +364,7 @@ func told(steps []v1.HandOverStep) string {
 }
 
 // report draws all runs that the book holds, and records the figures of the events that have had all theirs.
-func (a *arena) report(t *testing.T, chosen []event) {
+func (a *arena) report(t *testing.T, chosen []event, wanted int) {
 	t.Helper()
 	all := map[string][]faults.Run{}
 	var events []faults.Event
@@ -358,7 +374,7 @@ func (a *arena) report(t *testing.T, chosen []event) {
 			t.Fatal(err)
 		}
 		all[e.Name], events = runs, append(events, e.Event)
-		if len(runs) > 0 {
+		if len(runs) >= wanted {
 			record(t, e.Figure(runs))
 		}
 	}
