@@ -16,6 +16,7 @@ import (
 
 // TestAims changes what the manager wants of three members with real PostgreSQL, under a client that writes all the time.
 func TestAims(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	d := newDatabase(t, 3)
 	d.ownLogVolumes()
 	for _, m := range d.members {

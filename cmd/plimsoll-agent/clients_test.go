@@ -15,6 +15,7 @@ import (
 // TestClientsOfALostPrimary: those of one that dies hear of it at once, whether they wait for an answer or are idle. Those of one that falls
 // silent wait as long as the settings of docs/how-to/connect.md say, and without them for ever.
 func TestClientsOfALostPrimary(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	if !alone(t, "^TestClientsOfALostPrimary$") {
 		return
 	}

@@ -58,6 +58,9 @@ type database struct {
 	lines lines
 }
 
+// databases counts those that were made.
+var databases atomic.Int32 //nolint:gochecknoglobals // tests side by side need networks of their own
+
 // newDatabase makes a Database on the loopback network. No pod runs yet.
 func newDatabase(t *testing.T, members int) *database {
 	t.Helper()
@@ -67,8 +70,8 @@ func newDatabase(t *testing.T, members int) *database {
 			_ = os.RemoveAll(dir)
 		}
 	})
-	// Tests of several processes must not meet.
-	d := emptyDatabase(t, dir, fmt.Sprintf("127.0.%d", 8+os.Getpid()%240))
+	// Tests must not meet, those of other processes neither.
+	d := emptyDatabase(t, dir, fmt.Sprintf("127.%d.%d", 8+os.Getpid()%240, databases.Add(1)))
 	d.api = newAPI(t, "orders-1")
 	d.port, d.agentPort, d.healthPort = d.freePort(), d.freePort(), d.freePort()
 	d.manage()

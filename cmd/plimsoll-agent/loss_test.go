@@ -15,6 +15,7 @@ import (
 // TestLossIsCounted kills a leader whose writes wait for nobody, once while its replicas receive nothing and once while all is well and
 // nobody writes. What the old leader says to have left, is there if and only if acknowledged rows are missing.
 func TestLossIsCounted(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	if !alone(t, "^TestLossIsCounted$") {
 		return
 	}

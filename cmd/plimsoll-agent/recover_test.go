@@ -72,6 +72,7 @@ func (m *memberPod) empties(t *testing.T) {
 
 // TestRecover loses two of three volumes and recovers from the third, by a person's order and not without one.
 func TestRecover(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	d := newDatabase(t, 3)
 	for _, m := range d.members {
 		m.start()

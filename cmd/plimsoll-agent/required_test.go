@@ -14,6 +14,7 @@ import (
 // TestRequiredHoldsWhileTheOnlyReplicaIsCopied: the log that the only replica needs is gone, so that it is taken out of the voters and
 // copied anew. No write is acknowledged that the leader alone holds, though it is the only voter meanwhile.
 func TestRequiredHoldsWhileTheOnlyReplicaIsCopied(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	d := newDatabase(t, 2)
 	d.change = func(a *engine.Aim) {
 		a.Files[postgres.FileParameters] += "max_slot_wal_keep_size = '32MB'\nwal_keep_size = '0'\nmax_wal_size = '32MB'\nmin_wal_size = '32MB'\n"

@@ -15,6 +15,7 @@ const envAlone = "PLIMSOLL_TEST_ALONE"
 // TestSilence loses the leader's node: its pod is gone, and nothing that is sent there is answered or refused. It runs in a network of its
 // own, where packets can be dropped.
 func TestSilence(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	if !alone(t, "^TestSilence$") {
 		return
 	}

@@ -17,6 +17,7 @@ import (
 
 // TestStandsStill hurts a replica in ways that leave its server up and its connection whole, and looks whether its bytes give it away.
 func TestStandsStill(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	d := newDatabase(t, 3)
 	for _, m := range d.members {
 		m.start()

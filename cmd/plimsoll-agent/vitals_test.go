@@ -51,6 +51,7 @@ func freeze(t *testing.T, how, at string) {
 
 // TestVitals hurts the leader in the ways that no exit of a process tells of.
 func TestVitals(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	d := newDatabase(t, 3)
 	for _, m := range d.members {
 		m.ownDisk(t, "data")
