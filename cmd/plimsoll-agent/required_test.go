@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -53,13 +54,13 @@ func TestRequiredHoldsWhileTheOnlyReplicaIsCopied(t *testing.T) {
 			}
 		}
 		if f, err := follower.report(); err == nil && f.State == "cloning" {
-			copied = true
 			if w.flows(gone.Add(2*time.Second)) == nil && r.InSync == 0 {
 				t.Error("a write was acknowledged that the leader alone holds")
 			}
 		}
+		copied = copied || strings.Count(follower.lastLog(1<<20), "copied the primary's data") > 1
 		if !copied {
-			return errors.New("it is not being copied yet")
+			return errors.New("it is not copied anew yet")
 		}
 		return d.whole()
 	})

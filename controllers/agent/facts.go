@@ -156,7 +156,7 @@ func (s *sampler) footing(before, w word, r engine.Report) footing {
 	if w.Decision.Upstream != "" && s.leader != nil {
 		f.Leader = s.leader()
 	}
-	f.Fell = r.Fell
+	f.Fell, f.Newest = r.Fell, w.Newest
 	if w.Server.Life == up && before.PID == w.PID {
 		f.PID, f.Applied, f.Streams, f.Effort, f.Hold = w.PID, r.Applied, r.LagBytes >= 0, r.Effort, r.Hold
 	}

@@ -69,8 +69,8 @@ type word struct {
 	Trouble  trouble
 	Waits    string
 	Busy     action
-	// PID of the server; 0 without one.
-	PID int
+	// PID of the server; 0 without one. Newest is that of the newest one, which may have ended.
+	PID, Newest int
 	// Withheld says why a replica that stands still is not copied anew; empty if it is, or stands not still.
 	Withheld string
 	// Turn is this member's place among the replicas by name.
@@ -220,7 +220,7 @@ func (k *keeper) tell(s seen, next step) {
 	}
 	w.Settled = k.busy == nil && obeyed(s)
 	k.mu.Lock()
-	w.Obeys = k.word.Obeys
+	w.Obeys, w.Newest = k.word.Obeys, k.lastPID
 	if w.Settled {
 		w.Obeys = s.Decision.Serial
 	}

@@ -114,7 +114,7 @@ func (k *keeper) adopt(kept keptKeeper, d lease.Decision) error {
 		}
 		k.proc, k.upSince = p, time.Now().Add(-kept.UpFor)
 		k.server = server{Life: up, Kind: kept.Kind, Token: kept.Token, Uses: kept.Uses, Barrier: kept.Barrier}
-		k.word.PID = kept.PID
+		k.word.PID, k.lastPID = kept.PID, kept.PID
 	}
 	k.word.Server = k.server
 	return nil

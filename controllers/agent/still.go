@@ -46,8 +46,9 @@ type footing struct {
 	// Replica says that it should be one, and Leader how far the log of the leader goes that it follows: zero without one.
 	Replica bool
 	Leader  lease.LeaderAt
-	// PID of its server, zero without one.
+	// PID of its server, zero without one, and of the newest one, which may have ended.
 	PID     int
+	Newest  int
 	Applied engine.Position
 	Streams bool
 	Effort  uint64
@@ -108,6 +109,9 @@ func (p *progress) look(now lease.Time, f footing) stand {
 		return p.stand // whatever is being done to it takes its time
 	case f.PID == 0:
 		f.Applied, step = p.applied, 0 // it may not live for long enough to be looked at
+		if f.Newest != p.pid {
+			p.began(footing{PID: f.Newest, Applied: p.applied, Effort: p.effort})
+		}
 	case f.PID != p.pid:
 		p.began(f)
 	}

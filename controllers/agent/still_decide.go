@@ -17,7 +17,7 @@ func withheld(s seen) string {
 	if s.Cramped {
 		return "its volume has no room"
 	}
-	if s.Aim.Synchronous == synchronousRequired && len(record.Voters) == 2 && record.IsVoter(s.Aim.Member) && s.Streams {
+	if s.Aim.Synchronous == synchronousRequired && len(record.Data()) == 2 && record.IsVoter(s.Aim.Member) && s.Streams {
 		return "it still receives, writes need it for that, and there is no other replica"
 	}
 	return ""

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -133,6 +134,30 @@ func TestAReplicaIsJudgedByItsBytes(t *testing.T) {
 	}
 }
 
+// TestServersThatEndUnseen: each lives for less than a look takes.
+func TestServersThatEndUnseen(t *testing.T) {
+	var p progress
+	now := lease.Time(1e12)
+	life := phaseOf{leader: 1 << 30, leaderGrows: 1 << 20, applied: 5000, pid: 11}
+	p.look(now, life.footing(now, 0))
+	var done []remedy
+	for n := range 14 {
+		now = now.Add(30 * time.Second)
+		f := life.footing(now, 0)
+		f.PID, f.Newest, f.Fell = 0, 12+n, int64(n+1)
+		got := p.look(now, f)
+		if got.PID != f.Newest {
+			t.Fatalf("it is said of server %d, and %d is the newest", got.PID, f.Newest)
+		}
+		if got.Do != leaveIt && (len(done) == 0 || done[len(done)-1] != got.Do) {
+			done = append(done, got.Do)
+		}
+	}
+	if diff := cmp.Diff([]remedy{startAgain, copyAnew}, done); diff != "" {
+		t.Errorf("what was done (-want +got):\n%s", diff)
+	}
+}
+
 func TestAnAgentWithoutProcessorKnowsNothingOfThatTime(t *testing.T) {
 	var p progress
 	stands := phaseOf{leader: 1 << 30, applied: 1000, pid: 11}
@@ -154,6 +179,7 @@ func TestWhoIsNotCopiedAnew(t *testing.T) {
 		streams bool
 		want    bool
 	}{
+		"the only other copy beside a witness, which writes wait for": {[]string{"orders-1", "orders-2", "orders-w1"}, 2, "required", true, false},
 		"one of three":                                       {three, 3, "required", true, true},
 		"one that is no voter any more":                      {two[1:], 2, "required", false, true},
 		"one whose Lease is not known":                       {nil, 3, "required", false, false},
@@ -167,6 +193,9 @@ func TestWhoIsNotCopiedAnew(t *testing.T) {
 			s.Decision.Record = lease.Record{Voters: row.voters}
 			if row.voters != nil {
 				s.Decision.Record.Version = 9
+			}
+			if slices.Contains(row.voters, "orders-w1") {
+				s.Decision.Record.Witness = "orders-w1"
 			}
 			s.Aim.Members, s.Aim.Synchronous, s.Streams = s.Aim.Members[:row.members], row.mode, row.streams
 			if why := withheld(s); (why == "") != row.want {

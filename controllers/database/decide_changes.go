@@ -84,11 +84,18 @@ func (d *draft) unconvergedBeside(name string) string {
 		if other == name || r == nil {
 			continue // that a silent one is waited for, or not, is the engine's answer
 		}
-		if revision, err := d.aim(other, r).Revision(); err != nil || r.Revision != revision || !r.Converged {
+		if revision, err := d.aim(other, r).Revision(); err != nil || r.Revision != revision && !d.oldAgent(r) || !r.Converged {
 			return other
 		}
 	}
 	return ""
+}
+
+// oldAgent says that an agent is of another build, which knows nothing of what this one has added to an aim: the sum that it makes of
+// it is another, until it is exchanged.
+func (d *draft) oldAgent(r *engine.Report) bool {
+	program, held := d.around.Programs[r.Architecture]
+	return held && r.AgentDigest != "" && r.AgentDigest != program.Digest
 }
 
 // busy says that pods come or go already, so that nothing else may be taken down.
@@ -115,7 +122,7 @@ func (d *draft) rollPods() {
 		return
 	}
 	for _, name := range stale {
-		if (d.broken(name) || d.adrift(name)) && name != d.Leadership.Leader && d.unhealthyBeside(name) == "" || len(d.Wanted) == 1 {
+		if (d.broken(name) || d.adrift(name)) && name != d.Leadership.Leader && d.unfitBeside(name, d.healthy) == "" || len(d.Wanted) == 1 {
 			d.remove(name, "its pod's spec changed")
 			return
 		}

@@ -27,8 +27,19 @@ func (d *draft) inStep(name string) bool {
 	return leader != nil && slices.Contains(leader.Streaming, name)
 }
 
-// unhealthyBeside is the first wanted instance but one that is not healthy; empty if all are. Fenced ones are down on purpose.
-func (d *draft) unhealthyBeside(name string) string { return d.unfitBeside(name, d.healthy) }
+// unhealthyBeside is the first wanted instance but one that is not healthy; empty if all are. Fenced ones are down on purpose. Of two, the
+// witness is asked, too: without it, one alone is no majority.
+func (d *draft) unhealthyBeside(name string) string {
+	if other := d.unfitBeside(name, d.healthy); other != "" {
+		return other
+	}
+	if w := d.Leadership.Witness; w != "" && len(d.Wanted) == 2 {
+		if r := d.seen.report(w); r == nil || !r.Ready {
+			return w
+		}
+	}
+	return ""
+}
 
 func (d *draft) unfitBeside(name string, fit func(string) bool) string {
 	off := fenced(d.seen.Database)

@@ -329,15 +329,13 @@ func (w *world) removeCertManager() {
 		}
 	}
 	deadline := time.Now().Add(20 * time.Second)
-	for {
-		err := w.person.Get(w.Context(), types.NamespacedName{Name: "certificates.cert-manager.io"}, w.crds()[0])
-		if client.IgnoreNotFound(err) == nil && err != nil {
-			return
+	for _, crd := range w.crds() {
+		for w.person.Get(w.Context(), client.ObjectKeyFromObject(crd), crd) == nil {
+			if time.Now().After(deadline) {
+				w.Fatalf("%s of cert-manager does not go", crd.GetName())
+			}
+			time.Sleep(100 * time.Millisecond)
 		}
-		if time.Now().After(deadline) {
-			w.Fatal("the CRDs of cert-manager do not go")
-		}
-		time.Sleep(100 * time.Millisecond)
 	}
 }
 

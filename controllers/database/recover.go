@@ -118,16 +118,20 @@ func (d *draft) whoMayLead() []string {
 func lostMajority(s Seen, l Leadership) string {
 	var lost []string
 	for _, name := range l.Voters {
-		if hasLostData(s, name) {
+		if name != l.Witness && hasLostData(s, name) { // which never had any
 			lost = append(lost, name)
 		}
 	}
-	if len(l.Voters)-len(lost) >= len(l.Voters)/2+1 || !slices.Contains(lost, l.Leader) {
+	only := l.Degraded && slices.Contains(lost, l.Leader) // nobody else may be elected
+	if !only && len(l.Voters)-len(lost) >= len(l.Voters)/2+1 || !slices.Contains(lost, l.Leader) {
 		return ""
 	}
 	said := fmt.Sprintf("%s of the voters %s have lost their data, with the leader's: nobody can be elected", listed(lost), listed(l.Voters))
 	if len(l.Voters) == 1 {
 		said = l.Leader + " has lost its data, and is the only voter: nobody can be elected"
+	}
+	if only {
+		said = fmt.Sprintf("%s has lost its data, and it alone was known to hold the newest writes: nobody else can be elected", l.Leader)
 	}
 	best := mostAdvanced(s)
 	if best == "" {
@@ -140,7 +144,7 @@ func lostMajority(s Seen, l Leadership) string {
 func perhapsLost(s Seen, l Leadership) string {
 	there := 0
 	for _, name := range l.Voters {
-		if r := s.report(name); r != nil && r.Position.Timeline > 0 {
+		if r := s.report(name); r != nil && (r.Position.Timeline > 0 || name == l.Witness) {
 			there++
 		}
 	}

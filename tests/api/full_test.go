@@ -56,7 +56,7 @@ func reported() map[string]any {
 		"conditions": []any{map[string]any{"type": "Ready", "status": "True", "reason": "AllReady", "message": "m", "lastTransitionTime": at, "observedGeneration": int64(1)}},
 		"instances": []any{map[string]any{
 			"name": "x-1", "role": "primary", "state": "running", "ready": true, "voter": true, "node": "n", "zone": "z", "version": "15.4",
-			"position": "0/3000000", "lagBytes": int64(0), "restartPending": true, "message": "m",
+			"position": "0/3000000", "lagBytes": int64(0), "restartPending": true, "message": "m", "reason": "StandsStill", "lastPosition": "0/2000000",
 		}},
 		"certificates": []any{map[string]any{"name": "ca", "notAfter": at}},
 		"effective": map[string]any{
@@ -67,7 +67,7 @@ func reported() map[string]any {
 			map[string]any{"id": "a", "kind": "switchover", "target": "x-2", "state": "Done", "message": "m", "startedAt": at, "finishedAt": at},
 			map[string]any{"id": "a", "kind": "restart", "state": "Running"},
 		},
-		"handOvers": []any{map[string]any{"epoch": int64(7), "from": "x-2", "to": "x-1", "cause": "switchover", "at": at, "durationMillis": int64(12), "why": "its server is gone", "steps": []any{map[string]any{"name": "seen", "afterMillis": int64(0)}, map[string]any{"name": "routed", "afterMillis": int64(12)}}}},
+		"handOvers": []any{map[string]any{"epoch": int64(7), "from": "x-2", "to": "x-1", "cause": "switchover", "at": at, "durationMillis": int64(12), "why": "its server is gone", "lostBytes": int64(0), "loss": "nothing", "steps": []any{map[string]any{"name": "seen", "afterMillis": int64(0)}, map[string]any{"name": "routed", "afterMillis": int64(12)}}}},
 	}
 }
 
