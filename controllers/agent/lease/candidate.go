@@ -213,8 +213,27 @@ func (m *Machine) progressStanding() {
 		m.startSwapping(m.recoveryRecord())
 		return
 	}
-	own, support, better := m.facts.Position, 1, ""
-	most := own
+	support, better := m.supported(rec)
+	switch {
+	case support >= m.rules.majority(len(rec.Voters)):
+		next := rec.next(epoch, m.cfg.Self, m.facts.Position)
+		if m.cand.cause == causeSwitchover {
+			next.Switchover = m.voter.switchover
+		}
+		m.startSwapping(next)
+	case len(m.cand.answers) == len(rec.Voters)-1,
+		m.heard(m.cand.reached) && m.now.Sub(m.cand.since) >= m.cfg.Ask:
+		// Mostly two that stood in the same instant, each better by what it knew.
+		m.giveUp("not enough support", better)
+	case m.now >= m.cand.until:
+		m.giveUp("too few answers", better)
+	}
+}
+
+// supported counts the voters that support this member, itself among them, and names one that holds more and could lead.
+func (m *Machine) supported(rec Record) (support int, better string) {
+	own := m.facts.Position
+	support, most := 1, own
 	for _, v := range rec.Voters {
 		a, ok := m.cand.answers[v]
 		if !ok || !a.OK {
@@ -229,20 +248,7 @@ func (m *Machine) progressStanding() {
 			most, better = a.Position, v
 		}
 	}
-	switch {
-	case support >= m.rules.majority(len(rec.Voters)):
-		next := rec.next(epoch, m.cfg.Self, own)
-		if m.cand.cause == causeSwitchover {
-			next.Switchover = m.voter.switchover
-		}
-		m.startSwapping(next)
-	case len(m.cand.answers) == len(rec.Voters)-1,
-		m.heard(m.cand.reached) && m.now.Sub(m.cand.since) >= m.cfg.Ask:
-		// Mostly two that stood in the same instant, each better by what it knew.
-		m.giveUp("not enough support", better)
-	case m.now >= m.cand.until:
-		m.giveUp("too few answers", better)
-	}
+	return support, better
 }
 
 func (m *Machine) startSwapping(next Record) {
