@@ -225,17 +225,5 @@ func TestLossesAreShown(t *testing.T) {
 	if err := Losses(&got, bereft(), last(), "orders-2"); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join("testdata", "losses.txt")
-	if *update {
-		if err := os.WriteFile(path, []byte(got.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got.String()); diff != "" {
-		t.Errorf("losses differ from %s (-want +got):\n%s", path, diff)
-	}
+	golden(t, "losses", got.String())
 }

@@ -10,18 +10,7 @@ import (
 // TestHold makes each member stand still and goes on with another runner, as another program would: nobody else takes over, no epoch is
 // used, and the server is never told anything else.
 func TestHold(t *testing.T) {
-	dir := t.TempDir()
-	tm := &team{members: map[string]*Runner{}}
-	store := &memory{seen: Seen{ResourceVersion: "0", Bootstrap: "a"}}
-	actors := map[string]*actor{}
-	for _, name := range []string{"a", "b", "c"} {
-		actors[name] = launch(t, name, dir, tm, store, false)
-	}
-	eventually(t, "three voters, and a route to a", func() bool {
-		seen, _ := memoryOf{store, ""}.Read(t.Context())
-		to, _ := store.route()
-		return len(seen.Record.Voters) == 3 && to == "a"
-	})
+	dir, tm, store, actors := three(t)
 	_, epoch := store.route()
 
 	// While it stands still it answers nobody, and as nobody exchanges it, it goes on.

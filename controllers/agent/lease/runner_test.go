@@ -204,11 +204,13 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func TestRunners(t *testing.T) {
-	dir := t.TempDir()
-	tm := &team{members: map[string]*Runner{}}
-	store := &memory{seen: Seen{ResourceVersion: "0", Bootstrap: "a"}}
-	actors := map[string]*actor{}
+// three members of whom a leads.
+func three(t *testing.T) (dir string, tm *team, store *memory, actors map[string]*actor) {
+	t.Helper()
+	dir = t.TempDir()
+	tm = &team{members: map[string]*Runner{}}
+	store = &memory{seen: Seen{ResourceVersion: "0", Bootstrap: "a"}}
+	actors = map[string]*actor{}
 	for _, name := range []string{"a", "b", "c"} {
 		actors[name] = launch(t, name, dir, tm, store, false)
 	}
@@ -217,6 +219,11 @@ func TestRunners(t *testing.T) {
 		to, _ := store.route()
 		return len(seen.Record.Voters) == 3 && to == "a"
 	})
+	return dir, tm, store, actors
+}
+
+func TestRunners(t *testing.T) {
+	dir, tm, store, actors := three(t)
 
 	actors["a"].runner.Leave()
 	eventually(t, "a route to another after a has left", func() bool { to, _ := store.route(); return to != "a" })
