@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,6 +54,17 @@ func PodRole(in Inputs, i Instance, role v1.Role) *corev1.Pod {
 }
 
 func podSpec(in Inputs, name string) corev1.PodSpec {
+	spec := memberSpec(in, name, engine.TerminationGrace)
+	spec.InitContainers = []corev1.Container{agentContainer(in)}
+	spec.Containers = []corev1.Container{databaseContainer(in, name)}
+	spec.Volumes = volumes(in, name)
+	spec.Affinity = affinity(in)
+	spec.TopologySpreadConstraints = zoneSpread(in)
+	return spec
+}
+
+// memberSpec is what the pods of instances and witnesses have alike.
+func memberSpec(in Inputs, name string, grace time.Duration) corev1.PodSpec {
 	spec := in.Database.Spec
 	return corev1.PodSpec{
 		Hostname:                      name,
@@ -61,15 +73,10 @@ func podSpec(in Inputs, name string) corev1.PodSpec {
 		AutomountServiceAccountToken:  new(false),
 		EnableServiceLinks:            new(false),
 		RestartPolicy:                 corev1.RestartPolicyAlways,
-		TerminationGracePeriodSeconds: new(int64(engine.TerminationGrace.Seconds())),
+		TerminationGracePeriodSeconds: new(int64(grace.Seconds())),
 		ImagePullSecrets:              slices.Clone(spec.ImagePullSecrets),
 		SecurityContext:               podSecurity(in),
-		InitContainers:                []corev1.Container{agentContainer(in)},
-		Containers:                    []corev1.Container{databaseContainer(in, name)},
-		Volumes:                       volumes(in, name),
 		NodeSelector:                  maps.Clone(spec.Scheduling.NodeSelector),
-		Affinity:                      affinity(in),
-		TopologySpreadConstraints:     zoneSpread(in),
 		// The API server adds 300 s of patience with a lost node, and that is right here: leadership has moved long before, a
 		// pod of a silent node is never replaced under its volume, and a node that was away for a minute should find its
 		// instance running, not marked for deletion.

@@ -2,7 +2,6 @@ package desired
 
 import (
 	"maps"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -45,26 +44,13 @@ func WitnessSecret(in Inputs, name string, data map[string][]byte) *corev1.Secre
 }
 
 func witnessSpec(in Inputs, name string) corev1.PodSpec {
-	spec := in.Database.Spec
-	return corev1.PodSpec{
-		Hostname:                      name,
-		Subdomain:                     MembersServiceName(in.Database.Name),
-		ServiceAccountName:            AgentName(in.Database.Name),
-		AutomountServiceAccountToken:  new(false),
-		EnableServiceLinks:            new(false),
-		RestartPolicy:                 corev1.RestartPolicyAlways,
-		TerminationGracePeriodSeconds: new(int64(engine.WitnessGrace.Seconds())),
-		ImagePullSecrets:              slices.Clone(spec.ImagePullSecrets),
-		SecurityContext:               podSecurity(in),
-		Containers:                    []corev1.Container{witnessContainer(in, name)},
-		Volumes: []corev1.Volume{
-			diskVolume(volumeWitness, "16Mi"), secretVolume(volumeMember, MemberName(name)), publicServer(in), tokenVolume(),
-		},
-		NodeSelector:      maps.Clone(spec.Scheduling.NodeSelector),
-		Affinity:          witnessAffinity(in),
-		Tolerations:       slices.Clone(spec.Scheduling.Tolerations),
-		PriorityClassName: spec.Scheduling.PriorityClassName,
+	spec := memberSpec(in, name, engine.WitnessGrace)
+	spec.Containers = []corev1.Container{witnessContainer(in, name)}
+	spec.Volumes = []corev1.Volume{
+		diskVolume(volumeWitness, "16Mi"), secretVolume(volumeMember, MemberName(name)), publicServer(in), tokenVolume(),
 	}
+	spec.Affinity = witnessAffinity(in)
+	return spec
 }
 
 // witnessContainer runs the operator's own image: nothing of the engine's is needed.
