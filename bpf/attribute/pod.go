@@ -1,0 +1,48 @@
+package attribute
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+)
+
+// Instance is a running server of a Database, as its pod says.
+type Instance struct {
+	Namespace, Database, Name string
+	Role                      string // primary or replica; empty before it is known
+	Container                 Container
+	Port                      uint16
+}
+
+// The names that an instance's pod gives to its server's container and to the port on which clients reach it.
+const (
+	serverContainer = "database"
+	serverPort      = "postgres"
+)
+
+// OfPod tells which instance a pod is. It is none if the pod is no instance of a Database, or its server's container does not run.
+func OfPod(pod *corev1.Pod) (Instance, bool) {
+	labels := pod.Labels
+	if labels[v1.LabelKind] != v1.KindInstance || labels[v1.LabelDatabase] == "" || labels[v1.LabelInstance] == "" {
+		return Instance{}, false
+	}
+	i := Instance{
+		Namespace: pod.Namespace, Database: labels[v1.LabelDatabase], Name: labels[v1.LabelInstance], Role: labels[v1.LabelRole],
+		Container: Container{Pod: string(pod.UID)},
+	}
+	for _, s := range pod.Status.ContainerStatuses {
+		if s.Name == serverContainer && s.State.Running != nil {
+			_, i.Container.ID, _ = strings.Cut(s.ContainerID, "://") // before it is the runtime's name
+		}
+	}
+	for _, c := range pod.Spec.Containers {
+		for _, p := range c.Ports {
+			if c.Name == serverContainer && p.Name == serverPort {
+				i.Port = uint16(p.ContainerPort)
+			}
+		}
+	}
+	return i, i.Container.ID != "" && i.Port != 0
+}

@@ -1,0 +1,184 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"time"
+
+	"github.com/plimsoll-dev/plimsoll-operator/bpf/aggregate"
+	"github.com/plimsoll-dev/plimsoll-operator/bpf/attribute"
+	"github.com/plimsoll-dev/plimsoll-operator/bpf/query"
+)
+
+// How far an instance is measured.
+const (
+	measured = "measured" // all its connections are seen
+	partly   = "partly"   // its program cannot be probed: those through TLS are not seen
+	unseen   = "unseen"   // neither its program nor system calls can be probed
+	waiting  = "waiting"  // its container or its server is not found yet
+)
+
+// program is the name of the file that a server runs.
+const program = "postgres"
+
+// target is an instance that is measured.
+type target struct {
+	attribute.Instance
+	cgroups []uint64
+	program string // that is probed
+	refused error  // why it is not
+}
+
+func (t *target) owner() aggregate.Instance {
+	return aggregate.Instance{Namespace: t.Namespace, Database: t.Database, Name: t.Name}
+}
+
+func (n *Node) state(t *target) string {
+	switch {
+	case t.program != "":
+		return measured
+	case t.refused != nil && n.syscalls == nil:
+		return partly
+	case t.refused != nil:
+		return unseen
+	default:
+		return waiting
+	}
+}
+
+// follow measures what runs, and nothing else.
+func (n *Node) follow(now time.Time) error {
+	instances, err := n.Instances()
+	if err != nil {
+		return fmt.Errorf("ask which instances run on this node: %w", err)
+	}
+	runs := map[attribute.Container]bool{}
+	for _, i := range instances {
+		runs[i.Container] = true
+		t := n.targets[i.Container]
+		if t == nil {
+			t = &target{Instance: i}
+			n.targets[i.Container] = t
+			n.walked, n.searched = time.Time{}, time.Time{}
+		}
+		if t.Role != i.Role {
+			// What was counted until now belongs to the old role.
+			err = errors.Join(err, n.take())
+			t.Role = i.Role
+		}
+	}
+	err = errors.Join(err, n.leave(runs))
+	if n.walks(now) {
+		n.walked, n.unwatched = now, n.watch()
+	}
+	if now.Sub(n.searched) >= searchEvery {
+		n.searched, n.unattached = now, n.attach()
+	}
+	return errors.Join(err, n.unwatched, n.unattached)
+}
+
+// leave ends the measuring of containers that do not run any more.
+func (n *Node) leave(runs map[attribute.Container]bool) error {
+	var errs []error
+	instances := map[aggregate.Instance]bool{}
+	gone := map[attribute.Container]*target{}
+	for container, t := range n.targets {
+		if runs[container] {
+			instances[t.owner()] = true
+		} else {
+			gone[container] = t
+		}
+	}
+	if len(gone) > 0 {
+		errs = append(errs, n.take())
+	}
+	for container, t := range gone {
+		delete(n.targets, container)
+		for _, id := range t.cgroups {
+			errs = append(errs, n.family.Unwatch(id))
+			n.table.ForgetCgroup(id)
+			delete(n.cgroups, id)
+		}
+		if !instances[t.owner()] {
+			n.table.Forget(t.owner())
+		}
+		if t.program != "" && !n.probes(t.program) {
+			errs = append(errs, n.family.DetachBinary(t.program))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// probes says whether a program is one of a target.
+func (n *Node) probes(id string) bool {
+	for _, t := range n.targets {
+		if t.program == id {
+			return true
+		}
+	}
+	return false
+}
+
+// walks says whether cgroups are to be looked through now.
+func (n *Node) walks(now time.Time) bool {
+	every := walkEvery
+	for _, t := range n.targets {
+		if len(t.cgroups) == 0 {
+			every = searchEvery
+		}
+	}
+	return len(n.targets) > 0 && now.Sub(n.walked) >= every
+}
+
+// watch finds the cgroups of targets.
+func (n *Node) watch() error {
+	tree, err := attribute.Walk(n.hierarchy)
+	if err != nil {
+		return err
+	}
+	n.skipped += uint64(tree.Skipped)
+	var errs []error
+	for container, t := range n.targets {
+		for _, id := range tree.Cgroups[container] {
+			if n.cgroups[id] == t {
+				continue
+			}
+			if err := n.family.Watch(query.Target{Cgroup: id, Port: t.Port}); err != nil {
+				errs = append(errs, fmt.Errorf("instance %s/%s: %w", t.Namespace, t.Name, err))
+				continue
+			}
+			n.cgroups[id] = t
+			t.cgroups = append(t.cgroups, id)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// attach finds the programs of targets whose cgroups are known.
+func (n *Node) attach() error {
+	wanted := map[attribute.Container]bool{}
+	for container, t := range n.targets {
+		if len(t.cgroups) > 0 && t.program == "" && t.refused == nil {
+			wanted[container] = true
+		}
+	}
+	found, err := attribute.Programs(n.Proc, program, wanted)
+	if err != nil {
+		return err
+	}
+	for container, path := range found {
+		t := n.targets[container]
+		t.program, err = n.family.AttachBinary(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the process has ended meanwhile
+		}
+		if err != nil {
+			t.refused = err
+			n.Log.Error(err, "the connections through TLS of an instance are not seen", "namespace", t.Namespace, "instance", t.Name)
+			continue
+		}
+		n.Log.Info("measures an instance", "namespace", t.Namespace, "instance", t.Name, "program", t.program)
+	}
+	return nil
+}

@@ -1,0 +1,240 @@
+// Package node measures the databases of one node: it finds their containers, counts their statements in the kernel and adds them up.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/plimsoll-dev/plimsoll-operator/bpf/aggregate"
+	"github.com/plimsoll-dev/plimsoll-operator/bpf/attribute"
+	"github.com/plimsoll-dev/plimsoll-operator/bpf/event"
+	"github.com/plimsoll-dev/plimsoll-operator/bpf/export"
+	"github.com/plimsoll-dev/plimsoll-operator/bpf/query"
+)
+
+const (
+	// lookEvery is how often new instances are looked for, and the ring of texts is emptied.
+	lookEvery = time.Second
+	// takeEvery is how often counts are added up when nobody asks for them, and rankEvery how often places are given to other statements.
+	takeEvery, rankEvery = 10 * time.Second, time.Minute
+	// walkEvery is how often cgroups are looked through when no instance waits for its own, and searchEvery how often they and processes are
+	// while one does.
+	walkEvery, searchEvery = time.Minute, 3 * time.Second
+	// patience is after how many looks in a row that failed a node is no longer ready.
+	patience = 30
+	// mostSessions bounds the users and databases that are remembered; the kernel's side holds as many.
+	mostSessions = 4096
+)
+
+// Options of a Node.
+type Options struct {
+	// Instances that run on this node, as the API server says. An error changes nothing of what is measured.
+	Instances func() ([]attribute.Instance, error)
+	// Cgroups and Proc are the node's mounts of its cgroups and processes.
+	Cgroups, Proc string
+	// Statements of an instance that have series of their own, at most.
+	Statements int
+	Log        logr.Logger
+}
+
+// Node is what is measured of one node.
+type Node struct {
+	Options
+	hierarchy string
+	syscalls  error // why system calls are not hooked
+
+	mu sync.Mutex // over all below
+
+	family   *query.Family
+	table    *aggregate.Table
+	names    *aggregate.Names
+	sessions map[uint64]event.Session
+	targets  map[attribute.Container]*target
+	cgroups  map[uint64]*target
+	skipped  uint64 // cgroups that walks left out
+
+	took, ranked, walked, searched time.Time
+
+	failed int    // looks in a row
+	said   string // the last failure that was logged
+	// What keeps instances from being measured, as of the last walk over cgroups and the last search for programs.
+	unwatched, unattached error
+}
+
+// Start loads the programs into the kernel.
+func Start(o Options) (*Node, error) {
+	n := &Node{
+		Options: o, table: aggregate.New(aggregate.Options{Statements: o.Statements}), names: aggregate.NewNames(),
+		sessions: map[uint64]event.Session{}, targets: map[attribute.Container]*target{}, cgroups: map[uint64]*target{},
+		failed: patience, said: "there was none yet",
+	}
+	var err error
+	if n.hierarchy, err = attribute.Hierarchy(o.Cgroups); err != nil {
+		return nil, err
+	}
+	if n.family, err = query.Load(query.Options{}); err != nil {
+		return nil, err
+	}
+	if n.syscalls = n.family.AttachSyscalls(); n.syscalls == nil {
+		return n, nil
+	}
+	// Connections that are not sealed are then seen at the servers' own functions too.
+	o.Log.Info("system calls cannot be hooked: plain connections are seen at the servers' functions", "error", n.syscalls.Error())
+	if err := n.family.Close(); err != nil {
+		return nil, err
+	}
+	if n.family, err = query.Load(query.Options{BinariesAlone: true}); err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// Run measures until ctx ends, and takes the programs out of the kernel.
+func (n *Node) Run(ctx context.Context) error {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		n.look(time.Now())
+		select {
+		case <-ctx.Done():
+			return n.close()
+		case <-tick.C:
+		}
+	}
+}
+
+func (n *Node) close() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	family := n.family
+	n.family = nil
+	return family.Close()
+}
+
+// Ready is a check of whether looks succeed.
+func (n *Node) Ready(*http.Request) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.failed >= patience {
+		return fmt.Errorf("the last %d looks failed: %s", n.failed, n.said)
+	}
+	return nil
+}
+
+// look finds what runs now, measures it, and logs what keeps it from that when it changes.
+func (n *Node) look(now time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	err := errors.Join(n.follow(now), n.read())
+	if now.Sub(n.took) >= takeEvery {
+		n.took = now
+		err = errors.Join(err, n.take())
+	}
+	if now.Sub(n.ranked) >= rankEvery {
+		n.ranked = now
+		n.table.Rank()
+	}
+	if err == nil {
+		n.failed, n.said = 0, ""
+		return
+	}
+	n.failed++
+	if said := err.Error(); said != n.said {
+		n.said = said
+		n.Log.Error(err, "not all instances of this node are measured")
+	}
+}
+
+// take adds up what was counted. The counts are copied before the texts are read: then each text that was sent for them is known.
+func (n *Node) take() error {
+	counts := slices.Collect(n.family.Counts())
+	err := n.read()
+	n.table.Take(slices.Values(counts), n.whose)
+	return errors.Join(err, n.family.Tend())
+}
+
+// read takes the texts that were seen for the first time.
+func (n *Node) read() error {
+	for {
+		batch, err := n.family.Read()
+		if err != nil {
+			return err
+		}
+		for _, e := range batch.Events {
+			if e.Kind == event.Text {
+				n.names.Learn(e)
+			}
+		}
+		if len(batch.Events) == 0 {
+			return nil
+		}
+	}
+}
+
+// whose tells what a key counts.
+func (n *Node) whose(k event.Key) (aggregate.Counted, bool) {
+	t, ok := n.cgroups[k.Cgroup]
+	if !ok {
+		return aggregate.Counted{}, false
+	}
+	c := aggregate.Counted{Instance: t.owner(), Statement: aggregate.Statement{Role: t.Role, Query: aggregate.Other}}
+	if q, known := n.names.Of(k); known {
+		c.Statement.Query, c.Statement.Session, c.Text = q.ID, n.session(k.Who), q.Text
+	}
+	return c, true
+}
+
+// session of a key; empty if it is not known.
+func (n *Node) session(who uint64) event.Session {
+	if s, known := n.sessions[who]; known || who == 0 {
+		return s
+	}
+	s, known, err := n.family.Session(who)
+	if err != nil || !known {
+		return event.Session{} // it is asked for again with the next call
+	}
+	// PostgreSQL takes any bytes for names.
+	s = event.Session{User: strings.ToValidUTF8(s.User, "\ufffd"), Database: strings.ToValidUTF8(s.Database, "\ufffd")}
+	if len(n.sessions) >= mostSessions {
+		clear(n.sessions)
+	}
+	n.sessions[who] = s
+	return s
+}
+
+// Look implements export.Source.
+func (n *Node) Look(show func(export.Sight)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.family == nil {
+		return // it has ended
+	}
+	err := n.take()
+	lost, more := n.family.Lost()
+	if err = errors.Join(err, more); err != nil {
+		n.Log.Error(err, "cannot read all that was counted")
+	}
+	if lost == nil {
+		lost = map[string]uint64{}
+	}
+	lost["names"], lost["cgroups"] = n.names.Dropped(), n.skipped
+	sight := export.Sight{
+		Table: n.table, Lost: lost, Hooks: map[string]bool{"syscalls": n.syscalls == nil, "programs": false},
+		Instances: map[string]int{measured: 0, partly: 0, unseen: 0, waiting: 0},
+	}
+	for _, t := range n.targets {
+		sight.Instances[n.state(t)]++
+		if t.program != "" {
+			sight.Hooks["programs"] = true
+		}
+	}
+	show(sight)
+}

@@ -1,0 +1,410 @@
+package query
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/plimsoll-dev/plimsoll-operator/bpf/event"
+)
+
+// say drives pieces as they are, on the connection at hand.
+func (d *driven) say(t testing.TB, pieces ...piece) {
+	t.Helper()
+	for _, p := range pieces {
+		d.now += p.after
+		d.drive(t, p.what, p.bytes)
+	}
+}
+
+// only is the one key of a container that has calls.
+func (d *driven) only(t *testing.T) event.Counts {
+	t.Helper()
+	var found []event.Counts
+	for c := range d.family.Counts() {
+		if c.Key.Cgroup == d.cgroup && c.Calls > 0 {
+			found = append(found, c)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("%d keys were counted: %+v", len(found), found)
+	}
+	return found[0]
+}
+
+func TestTimesAndBytesOfAPipeline(t *testing.T) {
+	d := newDriven(t)
+	d.say(t, startup()...)
+	ask := asks(parse("", "SELECT $1"), bind("", ""), execute(""), bind("", ""), execute(""), syncs())
+	begun := says(parsed(), bound(), row("1"))
+	rest := says(row("2"), done("SELECT 2"))
+	last := says(bound(), done("SELECT 0"), ready())
+	begun.after, rest.after, last.after = 3*time.Millisecond, 5*time.Millisecond, 7*time.Millisecond
+	d.say(t, ask, begun, rest, last)
+	c := d.only(t)
+	slots := c.Slots
+	got := c
+	got.Slots, got.Key, got.Place = [event.Buckets]uint64{}, event.Key{}, 0
+	// The first waited 3 ms for its first byte and 5 ms more for its last; the second waited 8 ms for the first and took 7 ms.
+	want := event.Counts{
+		Calls: 2, Rows: 2, BytesIn: uint64(len(ask.bytes) - 5), BytesOut: uint64(len(begun.bytes) + len(rest.bytes) + len(last.bytes) - 6),
+		Latency: 23 * time.Millisecond, Queue: 8 * time.Millisecond, Service: 10 * time.Millisecond, Transfer: 5 * time.Millisecond,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	for slot, n := range slots {
+		inside := func(l time.Duration) bool { return l > event.Bound(slot-1) && l <= event.Bound(slot) }
+		if want := inside(8*time.Millisecond) || inside(15*time.Millisecond); want != (n == 1) {
+			t.Errorf("slot up to %v: %d", event.Bound(slot), n)
+		}
+	}
+}
+
+func TestAStatementWaitsUntilTheServerIsReadyAgain(t *testing.T) {
+	d := newDriven(t)
+	d.say(t, startup()...)
+	failed, again, last := says(failure("22012")), says(ready()), says(bound(), done("SELECT 0"), ready())
+	failed.after, again.after, last.after = time.Millisecond, 4*time.Millisecond, 2*time.Millisecond
+	d.say(t, asks(parse("", "SELECT $1"), bind("", ""), execute(""), syncs(), bind("", ""), execute(""), syncs()), failed, again, last)
+	for c := range d.family.Counts() {
+		if c.Calls > 0 && c.Key.State == 0 && (c.Queue != 5*time.Millisecond || c.Service != 2*time.Millisecond) {
+			t.Errorf("it waited %v and took %v", c.Queue, c.Service)
+		}
+	}
+}
+
+func TestEveryLatencyFallsIntoItsSlot(t *testing.T) {
+	d := newDriven(t)
+	d.say(t, startup()...)
+	var want [event.Buckets]uint64
+	try := func(latency time.Duration) {
+		ask, answer := asks(query("SELECT 1")), says(done("SELECT 1"), ready())
+		answer.after = latency
+		d.say(t, ask, answer)
+		slot := 0
+		for slot < event.Buckets-1 && latency > event.Bound(slot) {
+			slot++
+		}
+		want[slot]++
+	}
+	for slot := range event.Buckets - 1 {
+		// The kernel's side reckons in units of 2^-34 s, which at a microsecond are 0.01 %.
+		bound := event.Bound(slot)
+		try(bound - 1 - bound/1000)
+		try(bound + 1 + bound/1000)
+	}
+	for n := range 9 { // where a bound is a number of nanoseconds, it belongs to the slot below it
+		try(time.Second >> n)
+	}
+	for _, latency := range []time.Duration{0, 1, time.Microsecond, time.Minute, 68 * time.Second, time.Hour, 24 * time.Hour, math.MaxInt64 / 4} {
+		try(latency)
+	}
+	if diff := cmp.Diff(want, d.only(t).Slots); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestSlowAndFailedStatementsAreTold(t *testing.T) {
+	d := newDriven(t)
+	d.container(t)
+	if err := d.family.Watch(Target{Cgroup: d.cgroup, Port: 5432, SlowNS: uint64(10 * time.Millisecond)}); err != nil {
+		t.Fatal(err)
+	}
+	d.say(t, startup()...)
+	slow := says(row("1"), done("SELECT 1"), ready())
+	slow.after = 10 * time.Millisecond
+	quick := slow
+	quick.after--
+	d.say(t, asks(query("SELECT 1")), quick, asks(query("SELECT 1")), slow, asks(query("SELECT 1")), says(row("1"), failure("57014")), says(ready()))
+	d.read(t)
+	if len(d.events) != 2 {
+		t.Fatalf("%d events: %+v", len(d.events), d.events)
+	}
+	at := d.now - time.Millisecond
+	want := []event.Event{
+		{Kind: event.Slow, PID: d.pid, At: at - 2*time.Millisecond, Latency: 10 * time.Millisecond, Rows: 1, BytesIn: 14, BytesOut: uint64(len(slow.bytes) - 6)},
+		{Kind: event.Failed, PID: d.pid, At: at, Latency: time.Millisecond, Rows: 1, BytesIn: 14, BytesOut: uint64(len(says(row("1"), failure("57014")).bytes))},
+	}
+	for i := range d.events {
+		if name := d.name(d.events[i].Key); name != "SELECT ?" {
+			t.Errorf("event %d is of %s", i, name)
+		}
+		d.events[i].Key = event.Key{}
+	}
+	if diff := cmp.Diff(want, d.events); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestATextThatIsTooLongIsCutAndSaidToBe(t *testing.T) {
+	d := newDriven(t)
+	d.say(t, startup()...)
+	text := "SELECT a FROM t WHERE b = '" + strings.Repeat("x", 20000) + "'"
+	ask := asks(query(text))
+	for n := range 3 {
+		p := ask
+		p.bytes = ask.bytes[n*8192 : min(len(ask.bytes), (n+1)*8192)]
+		d.say(t, p)
+	}
+	d.say(t, says(done("SELECT 0"), ready()))
+	batch, err := d.family.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(batch.Events) != 1 || batch.Events[0].Text != text[:4096] || batch.Events[0].Whole != len(text) {
+		t.Errorf("read %d events: %.200v", len(batch.Events), batch.Events)
+	}
+	// A text that differs behind the part that is copied is another statement.
+	d.say(t, asks(query(text+" AND c")), says(done("SELECT 0"), ready()))
+	prints := map[uint64]bool{}
+	for c := range d.family.Counts() {
+		if c.Key.Cgroup == d.cgroup && c.Calls > 0 {
+			prints[c.Key.Print] = true
+		}
+	}
+	if len(prints) != 2 {
+		t.Errorf("%d fingerprints", len(prints))
+	}
+}
+
+func TestWhatFindsNoPlaceIsCountedWithTheRest(t *testing.T) {
+	d := newDriven(t)
+	d.say(t, startup()...)
+	for n := range d.family.kernel.Counted.MaxEntries() + 10 {
+		d.say(t, asks(query(fmt.Sprintf("SELECT c%d FROM t", n))), says(done("SELECT 2"), ready()))
+		if n%500 == 0 {
+			d.read(t)
+		}
+	}
+	d.say(t, asks(query("SELECT of_the_rest FROM t")), says(failure("42P01")), says(ready()))
+	sums := map[bool]tally{}
+	var failed uint64
+	for c := range d.family.Counts() {
+		if c.Key.State != 0 {
+			failed += c.Calls
+			continue
+		}
+		sum := sums[c.Key.Print == 0]
+		sum.Calls += c.Calls
+		sum.Rows += c.Rows
+		sums[c.Key.Print == 0] = sum
+	}
+	all := uint64(d.family.kernel.Counted.MaxEntries() + 10)
+	// Two places are those of the rest themselves.
+	rest := uint64(10 + 2)
+	if diff := cmp.Diff(map[bool]tally{false: {all - rest, 2 * (all - rest)}, true: {rest, 2 * rest}}, sums); diff != "" {
+		t.Error(diff)
+	}
+	if failed != 1 {
+		t.Errorf("%d errors", failed)
+	}
+	if lost := d.lost(t)["keys"]; lost != rest+1 {
+		t.Errorf("%d are said to have found no place, want %d", lost, rest+1)
+	}
+}
+
+func TestATextThatFindsNoRoomInTheRingIsSentTheNextTime(t *testing.T) {
+	d := newDriven(t)
+	d.say(t, startup()...)
+	long := strings.Repeat("x", 2000)
+	var lost uint64
+	for n := 0; lost == 0; n++ {
+		d.say(t, asks(query(fmt.Sprintf("SELECT c%d, %s FROM t", n, long))), says(done("SELECT 2"), ready()))
+		lost = d.lost(t)["texts"]
+	}
+	d.read(t)
+	missing := func() (names int) {
+		for c := range d.family.Counts() {
+			if c.Key.Cgroup == d.cgroup && c.Calls > 0 && d.texts[c.Key.Print] == "" {
+				names++
+			}
+		}
+		return names
+	}
+	if got := missing(); got != 1 {
+		t.Fatalf("%d statements have no text", got)
+	}
+	for n := range len(d.texts) + 1 {
+		d.say(t, asks(query(fmt.Sprintf("SELECT c%d, %s FROM t", n, long))), says(done("SELECT 2"), ready()))
+	}
+	d.read(t)
+	if got := missing(); got != 0 {
+		t.Errorf("%d statements have no text", got)
+	}
+}
+
+func TestAConnectionThatWasThereBeforeIsFollowedFromTheNextAnswerOn(t *testing.T) {
+	d := newDriven(t)
+	d.say(t, asks(query("SELECT 1")), says(row("1"), done("SELECT 1"), ready()))
+	d.say(t, asks(query("SELECT 1")), says(row("1"), done("SELECT 1"), ready()))
+	if c := d.only(t); c.Calls != 1 || d.name(c.Key) == "SELECT ?" {
+		t.Errorf("counted %+v", c)
+	}
+	if diff := cmp.Diff(map[string]uint64{"unsynced": 1}, d.lost(t)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAConnectionThatSpeaksNonsenseIsFollowedAgain(t *testing.T) {
+	d := newDriven(t)
+	d.say(t, startup()...)
+	d.say(t, piece{what: read, bytes: []byte("GET / HTTP/1.1\r\n")}, says(failure("08P01")), says(ready()), asks(query("SELECT 1")), says(row("1"), done("SELECT 1"), ready()))
+	if c := d.only(t); c.Calls != 1 {
+		t.Errorf("counted %+v", c)
+	}
+	if diff := cmp.Diff(map[string]uint64{"framing": 1}, d.lost(t)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// PostgreSQL 17 and later send a large row as it lies, in one write.
+func TestARowOfManyMegabytesInOneWrite(t *testing.T) {
+	d := newDriven(t)
+	d.say(t, startup()...)
+	large := says(row(strings.Repeat("x", 6<<20)), done("SELECT 1"), ready())
+	d.say(t, asks(query("SELECT large FROM t")), large, asks(query("SELECT 1")), says(row("1"), done("SELECT 1"), ready()))
+	got, _ := d.counts(t, "shop")
+	want := map[string]tally{"SELECT large FROM t": {1, 1}, "SELECT ?": {1, 1}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(map[string]uint64{}, d.lost(t)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAWriteOfTooManyMessagesIsGivenUpUntilItsEnd(t *testing.T) {
+	d := newDriven(t)
+	d.say(t, startup()...)
+	many := says(parsed())
+	many.bytes = bytes.Repeat(many.bytes, 1<<22)
+	many.bytes = append(many.bytes, says(done("SELECT 1")).bytes...)
+	d.say(t, asks(query("SELECT a FROM t")), many, says(ready()), asks(query("SELECT 1")), says(row("1"), done("SELECT 1"), ready()))
+	got, _ := d.counts(t, "shop")
+	if diff := cmp.Diff(map[string]tally{"SELECT ?": {1, 1}}, got); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(map[string]uint64{"framing": 1}, d.lost(t)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestAPasswordIsNoPartOfAStatement(t *testing.T) {
+	d := newDriven(t)
+	begun := startup()
+	d.say(t, begun[0], says(&pgproto3.AuthenticationCleartextPassword{}), asks(&pgproto3.PasswordMessage{Password: "secret"}), begun[1])
+	ask := asks(query("SELECT 1"))
+	d.say(t, ask, says(row("1"), done("SELECT 1"), ready()))
+	if c := d.only(t); c.BytesIn != uint64(len(ask.bytes)) {
+		t.Errorf("%d bytes, want %d", c.BytesIn, len(ask.bytes))
+	}
+}
+
+func TestConnectionsThatSpeakNoSQLAreLeftAlone(t *testing.T) {
+	for sentence, pieces := range map[string][]piece{
+		"a cancel request": {asks(&pgproto3.CancelRequest{ProcessID: 1, SecretKey: []byte{0, 0, 0, 2}}), {what: exit}},
+		"replication": {
+			asks(&pgproto3.StartupMessage{ProtocolVersion: pgproto3.ProtocolVersion30, Parameters: map[string]string{"user": "r", "replication": "true"}}),
+			says(&pgproto3.AuthenticationOk{}, ready()), asks(query("IDENTIFY_SYSTEM")), says(row("1"), done("IDENTIFY_SYSTEM"), ready()),
+			asks(query("START_REPLICATION")), says(&pgproto3.CopyBothResponse{}),
+			{what: sent, bytes: []byte{0, 1, 2, 3}},
+			{what: read, bytes: []byte{0, 1, 2, 3}},
+			{what: exit},
+		},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			d := newDriven(t)
+			d.say(t, pieces...)
+			for c := range d.family.Counts() {
+				if c.Calls > 0 {
+					t.Errorf("counted %+v", c)
+				}
+			}
+			if diff := cmp.Diff(map[string]uint64{}, d.lost(t)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestAClientThatAsksForTLSAndIsRefusedGoesOn(t *testing.T) {
+	d := newDriven(t)
+	d.say(t, asks(&pgproto3.SSLRequest{}), piece{what: sent, bytes: []byte{'N'}})
+	d.say(t, startup()...)
+	d.say(t, asks(query("SELECT 1")), says(row("1"), done("SELECT 1"), ready()))
+	c := d.only(t)
+	who, known, err := d.family.Session(c.Key.Who)
+	if err != nil || !known {
+		t.Fatal("nobody knows who spoke", err)
+	}
+	if diff := cmp.Diff(event.Session{User: "ada", Database: "shop"}, who); diff != "" || c.Calls != 1 {
+		t.Errorf("%d calls, %s", c.Calls, diff)
+	}
+}
+
+func TestTwoTextsInPiecesAtOnePlaceAreBothCounted(t *testing.T) {
+	d := newDriven(t)
+	first := d.pid
+	second := first + 32 // as many places as there are
+	texts := map[uint32][]byte{first: asks(query("SELECT a FROM t")).bytes, second: asks(query("SELECT b FROM t")).bytes}
+	for _, pid := range []uint32{first, second} {
+		d.pid = pid
+		d.say(t, startup()...)
+		d.say(t, piece{what: read, bytes: texts[pid][:12]})
+	}
+	for _, pid := range []uint32{first, second} {
+		d.pid = pid
+		d.say(t, piece{what: read, bytes: texts[pid][12:]}, says(done("SELECT 1"), ready()))
+	}
+	// Once the place is free, it serves the next.
+	d.pid = second
+	d.say(t, piece{what: read, bytes: asks(query("SELECT c FROM t")).bytes[:12]}, piece{what: read, bytes: asks(query("SELECT c FROM t")).bytes[12:]}, says(done("SELECT 1"), ready()))
+	got, _ := d.counts(t, "shop")
+	want := map[string]tally{"SELECT a FROM t": {1, 1}, "text not seen": {1, 1}, "SELECT c FROM t": {1, 1}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(map[string]uint64{"texts": 1}, d.lost(t)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The node's bound for kernel memory is 32 MiB. What is allocated as it comes is reckoned with 100 containers of 25 connections each.
+func TestTheMapsStayInTheirBound(t *testing.T) {
+	d := newDriven(t)
+	k := &d.family.kernel
+	var fixed uint64
+	for _, m := range []*ebpf.Map{k.Targets, k.Conns, k.Blank, k.Spill, k.Names, k.Raws, k.Texts, k.Scraps, k.Sessions, k.Counted, k.Places, k.Vacant, k.Records, k.Losses} {
+		info, err := m.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		size, known := info.Memlock()
+		if !known {
+			t.Fatalf("the kernel does not tell the size of %s", m)
+		}
+		t.Logf("%s: %d KiB", info.Name, size>>10)
+		if m == k.Conns || m == k.Spill || m == k.Sessions {
+			continue
+		}
+		fixed += size
+	}
+	if got, want := len(reasons()), int(k.Losses.MaxEntries()); got != want {
+		t.Errorf("%d reasons for losses have names, want %d", got, want)
+	}
+	const header = 64 // of an entry of a hash
+	conns := uint64(100 * 25 * (k.Conns.ValueSize() + header))
+	rest := uint64(k.Spill.MaxEntries()*(k.Spill.ValueSize()+k.Spill.KeySize()+header) + k.Sessions.MaxEntries()*(k.Sessions.ValueSize()+header))
+	t.Logf("fixed %d KiB, connections %d KiB, deep pipelines and sessions at most %d KiB", fixed>>10, conns>>10, rest>>10)
+	if sum := fixed + conns + rest; sum > 32<<20 {
+		t.Errorf("%d KiB", sum>>10)
+	}
+}

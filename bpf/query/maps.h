@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// All memory of this family. Each map is bounded; what happens at the bound is a reason in enum lost.
+#ifndef PLIMSOLL_QUERY_MAPS_H
+#define PLIMSOLL_QUERY_MAPS_H
+
+#include "types.h"
+
+// Containers to measure, by cgroup id. User space writes it.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, u64);
+	__type(value, struct target);
+} targets SEC(".maps");
+
+// Connections by process id: a backend of PostgreSQL serves one client. Allocated as they come, because few nodes have many.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, u32);
+	__type(value, struct conn);
+} conns SEC(".maps");
+
+// A new connection is a copy of this; nobody writes to it.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct conn);
+} blank SEC(".maps");
+
+// Units of pipelines that are deeper than the FIFO of the connection.
+struct spill_key {
+	u64 born;
+	u32 pid, seq;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 32768);
+	__type(key, struct spill_key);
+	__type(value, struct unit);
+} spill SEC(".maps");
+
+// Prints of named statements and portals. The least recently used goes: a bound on what clients can make us remember.
+struct name_key {
+	u64 born, name;
+	u32 pid, portal;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 32768);
+	__type(key, struct name_key);
+	__type(value, u64);
+} names SEC(".maps");
+
+// Prints of texts by the hash of their very bytes, so that a text that comes again is not lexed again.
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, u64);
+	__type(value, u64);
+} raws SEC(".maps");
+
+// Prints whose text user space has been sent. One that is forgotten is sent again.
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, u64);
+	__type(value, u8);
+} texts SEC(".maps");
+
+// Texts that come in pieces are gathered here; two connections that meet in one place fall back to the piece at hand.
+struct scrap {
+	u32 owner, size;
+	char text[2 * LONG_TEXT]; // the half is used: an offset and a size, each below LONG_TEXT, cannot leave the whole
+};
+enum { SCRAPS = 32 };
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SCRAPS);
+	__type(key, u32);
+	__type(value, struct scrap);
+} scraps SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, u64);
+	__type(value, struct session);
+} sessions SEC(".maps");
+
+// Counts, in pages that user space reads without a system call; which one belongs to a key is in places. Free ones are in a queue.
+enum { PLACES = 8192 };
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, PLACES);
+	__type(key, u32);
+	__type(value, struct counts);
+} counted SEC(".maps");
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, PLACES);
+	__type(key, struct key);
+	__type(value, u32);
+} places SEC(".maps");
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, PLACES);
+	__type(value, u32);
+} vacant SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} records SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, LOST_REASONS);
+	__type(key, u32);
+	__type(value, u64);
+} losses SEC(".maps");
+
+// tending is the round of tending (tend.h). watch_round grows whenever what is measured changes: each connection then looks
+// whether that is of its own container.
+volatile u64 tending;
+volatile u32 watch_round;
+
+static __always_inline void lose(u32 reason)
+{
+	u64 *n = bpf_map_lookup_elem(&losses, &reason);
+	if (n)
+		__sync_fetch_and_add(n, 1);
+}
+
+#endif

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+	"github.com/plimsoll-dev/plimsoll-operator/bpf/attribute"
+	"github.com/plimsoll-dev/plimsoll-operator/bpf/export"
+	"github.com/plimsoll-dev/plimsoll-operator/bpf/node"
+)
+
+// probeOptions are the flags of a node's probe.
+type probeOptions struct {
+	node, cgroups, proc string
+	statements          int
+	logLevel            string
+
+	metricsAddress, healthAddress string
+	metricsSecure                 bool
+}
+
+func probeCommand() *cobra.Command {
+	var o probeOptions
+	cmd := &cobra.Command{
+		Use:   "probe",
+		Short: "Counts the statements of a node's databases in the kernel and serves them as metrics",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			return runProbe(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.node, "node", os.Getenv("NODE_NAME"), "the node that it runs on; by default that of NODE_NAME")
+	f.StringVar(&o.cgroups, "cgroups", "/sys/fs/cgroup", "where the node's cgroups are mounted")
+	f.StringVar(&o.proc, "proc", "/proc", "where the node's processes are mounted")
+	f.IntVar(&o.statements, "statements", 100, "how many statements of an instance have series of their own; the others are counted as other")
+	f.StringVar(&o.logLevel, "log-level", "info", "info, or debug for everything")
+	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "where metrics are served")
+	f.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve metrics over HTTPS, to those whom the API server lets get /metrics")
+	f.StringVar(&o.healthAddress, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served")
+	return cmd
+}
+
+// mostStatements bounds the series of an instance: the kernel's side tells as many apart on a whole node.
+const mostStatements = 8192
+
+// check says what cannot work, before anything has started.
+func (o probeOptions) check() error {
+	switch {
+	case o.node == "":
+		return errors.New("--node is empty: name the node there or in the variable NODE_NAME")
+	case o.statements < 1 || o.statements > mostStatements:
+		return fmt.Errorf("--statements is %d: give 1 to %d", o.statements, mostStatements)
+	case o.logLevel != "info" && o.logLevel != "debug":
+		return fmt.Errorf("--log-level is %q: give info or debug", o.logLevel)
+	}
+	return nil
+}
+
+// listTimeout bounds a look into the cache, which waits when it has not been filled yet.
+const listTimeout = 5 * time.Second
+
+// runProbe measures the node until ctx ends.
+func runProbe(ctx context.Context, o probeOptions) error {
+	logger := newLogger(o.logLevel)
+	ctrl.SetLogger(logger)
+	klog.SetLogger(logger.WithName("client-go"))
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("find the cluster: %w", err)
+	}
+	config.UserAgent = "plimsoll-probe/" + version
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		return fmt.Errorf("build the scheme: %w", err)
+	}
+	grace := drain
+	mgr, err := ctrl.NewManager(config, ctrl.Options{
+		Scheme: scheme, Logger: logger, Cache: podsOf(o.node), Metrics: metricsOptions(o.metricsAddress, o.metricsSecure),
+		HealthProbeBindAddress: o.healthAddress, GracefulShutdownTimeout: &grace,
+	})
+	if err != nil {
+		return fmt.Errorf("make the probe: %w", err)
+	}
+	if _, err := mgr.GetCache().GetInformer(ctx, &corev1.Pod{}, cache.BlockUntilSynced(false)); err != nil {
+		return fmt.Errorf("watch the pods of node %s: %w", o.node, err)
+	}
+	n, err := node.Start(node.Options{
+		Instances: func() ([]attribute.Instance, error) { return instancesOn(ctx, mgr.GetClient()) },
+		Cgroups:   o.cgroups, Proc: o.proc, Statements: o.statements, Log: logger.WithName("node"),
+	})
+	if err != nil {
+		return err
+	}
+	collector := export.New(n)
+	if err := metrics.Registry.Register(collector); err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	defer metrics.Registry.Unregister(collector)
+	err = errors.Join(
+		mgr.Add(manager.RunnableFunc(n.Run)),
+		mgr.AddHealthzCheck("alive", healthz.Ping),
+		mgr.AddReadyzCheck("looks", n.Ready),
+	)
+	if err != nil {
+		return fmt.Errorf("make the probe: %w", err)
+	}
+	logger.Info("starting", "version", version, "node", o.node)
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("run the probe: %w", err)
+	}
+	logger.Info("stopped")
+	return nil
+}
+
+// podsOf are the instances' pods on a node, and nothing else of the cluster.
+func podsOf(node string) cache.Options {
+	return cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.Pod{}: {
+		Field:     fields.OneTermEqualSelector("spec.nodeName", node),
+		Label:     labels.SelectorFromSet(labels.Set{v1.LabelKind: v1.KindInstance}),
+		Transform: cache.TransformStripManagedFields(),
+	}}}
+}
+
+func instancesOn(ctx context.Context, c client.Reader) ([]attribute.Instance, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	var pods corev1.PodList
+	if err := c.List(ctx, &pods); err != nil {
+		return nil, fmt.Errorf("list the pods of this node: %w", err)
+	}
+	var all []attribute.Instance
+	for i := range pods.Items {
+		if instance, ok := attribute.OfPod(&pods.Items[i]); ok {
+			all = append(all, instance)
+		}
+	}
+	return all, nil
+}
