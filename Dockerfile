@@ -7,6 +7,7 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY api ./api
+COPY bpf ./bpf
 COPY cmd ./cmd
 COPY controllers ./controllers
 RUN export CGO_ENABLED=0 GOOS=$TARGETOS && \

@@ -39,6 +39,8 @@ BUILDAH := buildah --root $(CACHE)/containers/storage --runroot $(CACHE)/contain
 pin = $(shell awk '$$1 == "$(2)" && NF > 1 {print $$2; exit}' tools/$(1)go.mod)
 CONTROLLER_GEN := $(TOOLS)/controller-gen-$(call pin,,sigs.k8s.io/controller-tools)
 CRD_REF_DOCS := $(TOOLS)/crd-ref-docs-$(call pin,,github.com/elastic/crd-ref-docs)
+# bpf2go comes with the library that loads what it makes.
+export BPF2GO := $(TOOLS)/bpf2go-$(call pin,../,github.com/cilium/ebpf)
 GOFUMPT := $(TOOLS)/gofumpt-$(call pin,,mvdan.cc/gofumpt)
 KUSTOMIZE := $(TOOLS)/kustomize-$(call pin,kustomize/,sigs.k8s.io/kustomize/kustomize/v5)
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(call pin,lint/,github.com/golangci/golangci-lint/v2)
@@ -58,7 +60,7 @@ test: ## Run every check and test, on this machine, as CI does.
 	$(call run,suite)
 
 ##@ Development
-.PHONY: manifests generate docs fmt vet lint lint-fix lint-config test-unit test-e2e verify bench bench-ha bench-random bench-scale bench-report
+.PHONY: manifests generate docs bpf packages fmt vet lint lint-fix lint-config test-unit test-model test-e2e verify bench bench-ha bench-random bench-scale bench-report
 manifests: $(CONTROLLER_GEN) ## Generate CRDs and webhook configuration.
 	$(CONTROLLER_GEN) crd paths=./api/... output:crd:artifacts:config=config/crd/bases
 	$(if $(wildcard controllers/admission),$(CONTROLLER_GEN) webhook paths=./controllers/admission/... output:webhook:artifacts:config=config/webhook)
@@ -66,9 +68,16 @@ manifests: $(CONTROLLER_GEN) ## Generate CRDs and webhook configuration.
 generate: $(CONTROLLER_GEN) ## Generate deep copies.
 	$(CONTROLLER_GEN) object paths=./api/...
 
-docs: $(CRD_REF_DOCS) ## Generate the reference of the API and of the manager's flags.
+docs: $(CRD_REF_DOCS) ## Generate the reference of the API and of the flags.
 	$(CRD_REF_DOCS) --source-path=api --config=docs/reference/crd-ref-docs.yaml --renderer=markdown --output-path=docs/reference/api.md --log-level=ERROR
-	@{ printf '# Flags of the manager\n\nGenerated: the output of `plimsoll manager --help`.\n\n```\n'; env -u POD_NAMESPACE go run ./cmd manager --help; printf '```\n'; } > docs/reference/flags.md
+	@{ printf '# Flags of the manager\n\nGenerated: the output of `plimsoll manager --help`.\n\n```\n'; env -u POD_NAMESPACE go run ./cmd manager --help; printf '```\n\n# Flags of the probe\n\nThe output of `plimsoll probe --help`.\n\n```\n'; env -u NODE_NAME go run ./cmd probe --help; printf '```\n'; } > docs/reference/flags.md
+
+bpf: $(BPF2GO) ## Compile the programs for the kernel with the clang of Debian 12, and generate their Go.
+	@{ command -v clang-14 && command -v llvm-strip-14; } >/dev/null || $(MAKE) packages
+	go generate ./bpf/...
+
+packages: # of Debian, what is missing of those that checks need
+	$(call run,suite) --only packages
 
 fmt: $(GOFUMPT) ## Format.
 	$(GOFUMPT) -w $$(git ls-files '*.go' ':!**/zz_generated*')
@@ -89,15 +98,18 @@ lint-config: $(GOLANGCI_LINT) ## Check .golangci.yml.
 
 test-unit: ## Run the tests that need no cluster (the first time it builds an API server and cert-manager, which takes a while).
 	@go run -buildvcs=false ./tests/cluster/cmd/cluster build --api
-	go test -race ./api/... ./controllers/... ./cmd/... ./tests/arrows/... ./tests/bench/... ./tests/docs/... ./tests/rights/... ./tests/summary/...
+	go test -race -parallel=3 $$(go list ./... | grep -vE '/tests/(e2e|model)$$')
 	@for module in $(OWN_MODULES); do go -C $$module test -race ./...; done
+
+test-model: ## Search all states of the protocol's model, the configurations that are too large for `make test` among them (needs spin and gcc).
+	PLIMSOLL_MODEL_LARGER=1 go test -v -count=1 -timeout=90m ./tests/model
 
 test-e2e: ## Run the end-to-end tests alone on the local cluster (RUN=regexp selects).
 	$(call run,suite) --only e2e --run "$(RUN)"
 
-verify: manifests generate docs ## Regenerate everything and expect no change.
-	@git diff --exit-code -- api config docs || { echo "verify: generated files were out of date; commit the change above" >&2; exit 1; }
-	@test -z "$$(git status --porcelain -- api config docs)" || { git status --short -- api config docs; echo "verify: commit the new generated files" >&2; exit 1; }
+verify: manifests generate docs bpf ## Regenerate everything and expect no change.
+	@git diff --exit-code -- api bpf config docs || { echo "verify: generated files were out of date; commit the change above" >&2; exit 1; }
+	@test -z "$$(git status --porcelain -- api bpf config docs)" || { git status --short -- api bpf config docs; echo "verify: commit the new generated files" >&2; exit 1; }
 
 bench: ## Measure on the local cluster (RUNS=20); writes docs/benchmarks/*.json.
 	$(call run,suite) --only bench --run "$(RUN)" --runs "$(or $(RUNS),20)"
@@ -163,7 +175,7 @@ bundle-push: ## Push the bundle's image.
 	$(CONTAINER_TOOL) push $(BUNDLE_IMG)
 
 ##@ Deployment, on the cluster of the current kubeconfig
-.PHONY: install uninstall deploy undeploy
+.PHONY: install uninstall deploy undeploy deploy-probe undeploy-probe
 # render NAME prints config/NAME with the image and the namespace in place, and changes no file.
 render = $(KUSTOMIZE) build config/$(1) | sed -e 's|ghcr.io/plimsoll-dev/plimsoll-operator:latest|$(IMG)|g' -e 's|plimsoll-system|$(NAMESPACE)|g'
 
@@ -192,9 +204,15 @@ undeploy: $(KUSTOMIZE) ## Remove the operator and the CRDs (refused while there 
 	$(spare)
 	$(call render,default) | $(KUBECTL) delete --ignore-not-found=$(ignore-not-found) -f -
 
+deploy-probe: $(KUSTOMIZE) ## Install the probe of each node with image $(IMG), which counts statements in the kernel.
+	$(call render,probe) | $(KUBECTL) apply --server-side -f -
+
+undeploy-probe: $(KUSTOMIZE) ## Remove the probes.
+	$(call render,probe) | $(KUBECTL) delete --ignore-not-found=$(ignore-not-found) -f -
+
 ##@ Tools, built from the pins below tools/
 .PHONY: tools controller-gen kustomize golangci-lint
-tools: $(CONTROLLER_GEN) $(CRD_REF_DOCS) $(GOFUMPT) $(KUSTOMIZE) $(GOLANGCI_LINT) ## Build all tools.
+tools: $(CONTROLLER_GEN) $(CRD_REF_DOCS) $(BPF2GO) $(GOFUMPT) $(KUSTOMIZE) $(GOLANGCI_LINT) ## Build all tools.
 controller-gen: $(CONTROLLER_GEN) ## Build controller-gen.
 kustomize: $(KUSTOMIZE) ## Build kustomize.
 golangci-lint: $(GOLANGCI_LINT) ## Build golangci-lint.
@@ -203,6 +221,7 @@ golangci-lint: $(GOLANGCI_LINT) ## Build golangci-lint.
 tool = @mkdir -p $(TOOLS) && echo "building $(notdir $@)" && CGO_ENABLED=0 go -C tools/$(1) build -trimpath -o $@.$$$$ $(2) && mv $@.$$$$ $@
 $(CONTROLLER_GEN): ; $(call tool,.,sigs.k8s.io/controller-tools/cmd/controller-gen)
 $(CRD_REF_DOCS): ; $(call tool,.,github.com/elastic/crd-ref-docs)
+$(BPF2GO): ; $(call tool,..,github.com/cilium/ebpf/cmd/bpf2go)
 $(GOFUMPT): ; $(call tool,.,mvdan.cc/gofumpt)
 $(KUSTOMIZE): ; $(call tool,kustomize,sigs.k8s.io/kustomize/kustomize/v5)
 $(GOLANGCI_LINT): ; $(call tool,lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint)

@@ -30,15 +30,22 @@ import (
 	"github.com/plimsoll-dev/plimsoll-operator/tests/cluster"
 )
 
-// TestTheBinaryDrains builds the program that the image holds and ends it as the kubelet does, while an API server that answers
-// nothing any more holds a pass and the leader election: it is gone in less than the pod's grace, and says that it ended.
-func TestTheBinaryDrains(t *testing.T) {
+// built is the program that the image holds.
+func built(t *testing.T) string {
+	t.Helper()
 	bin := filepath.Join(t.TempDir(), "plimsoll")
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-o", bin, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the Makefile builds it, for the cache
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
+	return bin
+}
+
+// TestTheBinaryDrains builds the program that the image holds and ends it as the kubelet does, while an API server that answers
+// nothing any more holds a pass and the leader election: it is gone in less than the pod's grace, and says that it ended.
+func TestTheBinaryDrains(t *testing.T) {
+	bin := built(t)
 	dir := t.TempDir()
 	api, err := cluster.StartAPI(t.Context(), dir)
 	if err != nil {

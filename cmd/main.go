@@ -1,4 +1,4 @@
-// Package main is the operator: `plimsoll manager` keeps Databases as their specs ask.
+// Package main is the operator: `plimsoll manager` keeps Databases as their specs ask, `plimsoll probe` measures those of one node.
 package main
 
 import (
@@ -27,7 +27,7 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	cmd.AddCommand(managerCommand(), versionCommand())
+	cmd.AddCommand(managerCommand(), probeCommand(), versionCommand())
 	return cmd
 }
 

@@ -32,7 +32,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
@@ -45,6 +44,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/database"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine/postgres"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/policy"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/scrape"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/ssa"
 )
 
@@ -62,7 +62,10 @@ const (
 
 // run builds the parts and starts them; it returns when ctx has ended and they have.
 func run(ctx context.Context, o options) error {
-	logger := newLogger(o)
+	if o.pprofAddress == "" {
+		goruntime.MemProfileRate = 0 // nobody will read what the profiler would remember of each allocation
+	}
+	logger := newLogger(o.logLevel)
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger.WithName("client-go"))
 	config, err := ctrl.GetConfig()
@@ -81,7 +84,9 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	mgr, err := newManager(config, o, logger, hooks)
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	mgr, err := newManager(config, o, logger, hooks, func(why error) { stop(&restartError{why}) })
 	if err != nil {
 		return err
 	}
@@ -104,8 +109,20 @@ func run(ctx context.Context, o options) error {
 		return fmt.Errorf("run the manager: %w", err)
 	}
 	logger.Info("stopped")
+	if why := new(restartError); errors.As(context.Cause(ctx), &why) {
+		return why
+	}
 	return nil
 }
+
+// restartError is why this process must end, so that another one begins without what it knows.
+type restartError struct{ why error }
+
+// Error of what happened.
+func (e *restartError) Error() string { return e.why.Error() }
+
+// Unwrap gives it.
+func (e *restartError) Unwrap() error { return e.why }
 
 // architectures that the operator's image is built for.
 func architectures() []string { return []string{"amd64", "arm64"} }
@@ -129,12 +146,12 @@ func readPrograms(o options, logger logr.Logger) (database.Programs, error) {
 	return programs, nil
 }
 
-func newLogger(o options) logr.Logger {
-	level := zapcore.InfoLevel
-	if o.logLevel == "debug" {
-		level = zapcore.DebugLevel
+func newLogger(level string) logr.Logger {
+	from := zapcore.InfoLevel
+	if level == "debug" {
+		from = zapcore.DebugLevel
 	}
-	return zap.New(zap.UseDevMode(false), zap.JSONEncoder(func(c *zapcore.EncoderConfig) { c.EncodeTime = zapcore.RFC3339NanoTimeEncoder }), zap.Level(level))
+	return zap.New(zap.UseDevMode(false), zap.JSONEncoder(func(c *zapcore.EncoderConfig) { c.EncodeTime = zapcore.RFC3339NanoTimeEncoder }), zap.Level(from))
 }
 
 func newScheme() (*runtime.Scheme, error) {
@@ -147,7 +164,7 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-func newManager(config *rest.Config, o options, logger logr.Logger, hooks *webhooks) (ctrl.Manager, error) {
+func newManager(config *rest.Config, o options, logger logr.Logger, hooks *webhooks, restored func(error)) (ctrl.Manager, error) {
 	scheme, err := newScheme()
 	if err != nil {
 		return nil, err
@@ -156,14 +173,14 @@ func newManager(config *rest.Config, o options, logger logr.Logger, hooks *webho
 	if err != nil {
 		return nil, err
 	}
-	lock, err := newLock(config, o)
+	lock, err := newLock(config, o, restored)
 	if err != nil {
 		return nil, err
 	}
 	grace := drain
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme, Logger: logger, Cache: cached, Client: database.ClientOptions(),
-		Metrics:                metricsOptions(o),
+		Metrics:                metricsOptions(o.metricsAddress, o.metricsSecure),
 		HealthProbeBindAddress: o.probeAddress, PprofBindAddress: o.pprofAddress,
 		WebhookServer:  hooks.server,
 		LeaderElection: o.elect, LeaderElectionID: o.electionID, LeaderElectionNamespace: o.operatorNamespace,
@@ -177,10 +194,10 @@ func newManager(config *rest.Config, o options, logger logr.Logger, hooks *webho
 	return mgr, nil
 }
 
-func metricsOptions(o options) metricsserver.Options {
-	out := metricsserver.Options{BindAddress: o.metricsAddress, SecureServing: o.metricsSecure}
-	if o.metricsSecure {
-		out.FilterProvider = filters.WithAuthenticationAndAuthorization
+func metricsOptions(address string, secure bool) metricsserver.Options {
+	out := metricsserver.Options{BindAddress: address, SecureServing: secure}
+	if secure {
+		out.FilterProvider = scrape.Filter
 		// Scrapers do not need HTTP/2, whose resets have been a way to keep servers busy.
 		out.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }}
 	}
@@ -188,12 +205,12 @@ func metricsOptions(o options) metricsserver.Options {
 }
 
 // newLock is the Lease by which replicas of the manager agree. It sends no events, for which the manager would need the right to
-// write those of the old kind.
-func newLock(config *rest.Config, o options) (resourcelock.Interface, error) {
+// write those of the old kind. Restored is told when etcd turns out to be an older one than before.
+func newLock(config *rest.Config, o options, restored func(error)) (resourcelock.Interface, error) {
 	if !o.elect {
 		return nil, nil //nolint:nilnil // no lock is wanted
 	}
-	own := rest.AddUserAgent(config, "leader-election")
+	own := rest.AddUserAgent(rest.CopyConfig(config), "leader-election") // which changes what it is given
 	own.Timeout = max(o.renewDeadline/2, time.Second)
 	clients, err := kubernetes.NewForConfig(own)
 	if err != nil {
@@ -205,7 +222,7 @@ func newLock(config *rest.Config, o options) (resourcelock.Interface, error) {
 	}
 	return &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: o.operatorNamespace, Name: o.electionID},
-		Client:     clients.CoordinationV1(),
+		Client:     &leases{LeasesGetter: clients.CoordinationV1(), back: restored, most: o.renewDeadline + o.retryEvery},
 		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 	}, nil
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -44,12 +45,12 @@ func TestManagerWithItsOwnRights(t *testing.T) {
 	} {
 		install(t, admin, filepath.Join("..", "config", filepath.FromSlash(file)))
 	}
-	t.Setenv("KUBECONFIG", asManager(t, api.Kubeconfig, dir))
+	t.Setenv("KUBECONFIG", as(t, api.Kubeconfig, dir, "plimsoll-system", "plimsoll-manager"))
 
 	probes := freeAddress(t)
 	o := options{
 		agentImage: "registry.test/plimsoll:v1", operatorNamespace: "plimsoll-system", concurrent: 2, rotationTrust: 10 * time.Minute, logLevel: "info",
-		elect: true, electionID: "plimsoll-manager", leaseDuration: 15 * time.Second, renewDeadline: 10 * time.Second, retryEvery: 2 * time.Second,
+		elect: true, electionID: "plimsoll-manager", leaseDuration: 3 * time.Second, renewDeadline: 2 * time.Second, retryEvery: 400 * time.Millisecond,
 		metricsAddress: "0", probeAddress: probes, webhookSelfManaging: "false",
 	}
 	running, stop := context.WithCancel(ctx)
@@ -97,18 +98,18 @@ func TestManagerWithItsOwnRights(t *testing.T) {
 	}
 }
 
-// asManager writes a kubeconfig that acts as the manager's service account.
-func asManager(t *testing.T, kubeconfig, dir string) string {
+// as writes a kubeconfig that acts as a service account.
+func as(t *testing.T, kubeconfig, dir, namespace, account string) string {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, user := range config.AuthInfos {
-		user.Impersonate = "system:serviceaccount:plimsoll-system:plimsoll-manager"
-		user.ImpersonateGroups = []string{"system:serviceaccounts", "system:serviceaccounts:plimsoll-system", "system:authenticated"}
+		user.Impersonate = "system:serviceaccount:" + namespace + ":" + account
+		user.ImpersonateGroups = []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}
 	}
-	file := filepath.Join(dir, "manager.kubeconfig")
+	file := filepath.Join(dir, account+".kubeconfig")
 	if err := clientcmd.WriteToFile(*config, file); err != nil {
 		t.Fatal(err)
 	}
@@ -175,11 +176,12 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                                 "--agent-image is empty",
 		"--agent-image=x --log-level=loud": `--log-level is "loud"`,
-		"--agent-image=x --max-concurrent-reconciles=0":    "--max-concurrent-reconciles is 0",
-		"--agent-image=x --rotation-trust=1s":              "--rotation-trust is 1s: give 10s to 168h0m0s",
-		"--agent-image=x --leader-elect-lease-duration=5s": "leader election: the lease duration 5s",
-		"--agent-image=x --pprof-bind-address=:6060":       `--pprof-bind-address is ":6060": give a loopback address`,
-		"--agent-image=x --webhook-self-managed=sometimes": "--webhook-self-managed is",
+		"--agent-image=x --max-concurrent-reconciles=0":                                             "--max-concurrent-reconciles is 0",
+		"--agent-image=x --rotation-trust=1s":                                                       "--rotation-trust is 1s: give 10s to 168h0m0s",
+		"--agent-image=x --leader-elect-lease-duration=2s":                                          "leader election: the lease duration 2s",
+		"--agent-image=x --leader-elect-lease-duration=2900ms --leader-elect-renew-deadline=2500ms": "leader election: the lease duration 2.9s must, in whole seconds", // the others count 2 s
+		"--agent-image=x --pprof-bind-address=:6060":                                                `--pprof-bind-address is ":6060": give a loopback address`,
+		"--agent-image=x --webhook-self-managed=sometimes":                                          "--webhook-self-managed is",
 	} {
 		t.Setenv("RELATED_IMAGE_AGENT", "")
 		t.Setenv("RELATED_IMAGE_OPERATOR", "")
@@ -188,5 +190,17 @@ func TestOptionsThatCannotWorkAreRefused(t *testing.T) {
 		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", args, err, want)
 		}
+	}
+}
+
+// TestTheElectionsTimeoutIsItsOwn : a watch by the manager's own configuration would end with every request that may take no longer.
+func TestTheElectionsTimeoutIsItsOwn(t *testing.T) {
+	config := &rest.Config{Host: "https://127.0.0.1:1"}
+	o := options{elect: true, electionID: "plimsoll-manager", operatorNamespace: "plimsoll-system", renewDeadline: 2 * time.Second}
+	if _, err := newLock(config, o, func(error) {}); err != nil {
+		t.Fatal(err)
+	}
+	if config.Timeout != 0 || config.UserAgent != "" {
+		t.Errorf("the manager's requests may take %s, by %q", config.Timeout, config.UserAgent)
 	}
 }

@@ -13,14 +13,21 @@ import (
 // TestTheCollectorKnowsTheContainersLimit: at the whole limit the kernel kills before the collector makes an effort; far below it works
 // for nothing.
 func TestTheCollectorKnowsTheContainersLimit(t *testing.T) {
-	raw, err := os.ReadFile("../config/manager/manager.yaml")
+	for _, file := range []string{"manager/manager.yaml", "probe/daemonset.yaml"} {
+		t.Run(file, func(t *testing.T) { knowsLimit(t, "../config/"+file) })
+	}
+}
+
+func knowsLimit(t *testing.T, file string) {
+	t.Helper()
+	raw, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var found int
 	for doc := range strings.SplitSeq(string(raw), "\n---\n") {
-		var d appsv1.Deployment
-		if err := yaml.Unmarshal([]byte(doc), &d); err != nil || d.Kind != "Deployment" {
+		var d appsv1.Deployment // the pods of a DaemonSet lie at the same place
+		if err := yaml.Unmarshal([]byte(doc), &d); err != nil {
 			continue
 		}
 		for _, c := range d.Spec.Template.Spec.Containers {
@@ -41,6 +48,6 @@ func TestTheCollectorKnowsTheContainersLimit(t *testing.T) {
 		}
 	}
 	if found != 1 {
-		t.Errorf("%d containers of config/manager/manager.yaml set GOMEMLIMIT, want 1", found)
+		t.Errorf("%d containers set GOMEMLIMIT, want 1", found)
 	}
 }

@@ -71,11 +71,14 @@ func managerCommand() *cobra.Command {
 		"how long a new authority is trusted before it signs when a person asks for new certificates: the time for clients to read ca.crt again")
 	f.StringVar(&o.logLevel, "log-level", "info", "info, or debug for everything")
 
-	f.BoolVar(&o.elect, "leader-elect", true, "let only one of several replicas act")
+	f.BoolVar(&o.elect, "leader-elect", true, "let only one of several replicas act; with false nobody notices that etcd was restored from a backup, and the manager must be restarted then")
 	f.StringVar(&o.electionID, "leader-elect-id", "plimsoll-manager", "name of the Lease by which they agree")
-	f.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long the others wait for one that is silent")
-	f.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", 10*time.Second, "how long the acting one tries to renew before it gives up")
-	f.DurationVar(&o.retryEvery, "leader-elect-retry-period", 2*time.Second, "the pause between tries")
+	// The next acts within 5 s after the end of one that could release nothing: two looks at the Lease, of up to 2.2 pauses each, and its
+	// duration, which counts in whole seconds. The price is a write of that Lease each 0.4 s, and that an API server which answers nothing
+	// for 2 s ends the acting manager: see docs/decisions/0011.
+	f.DurationVar(&o.leaseDuration, "leader-elect-lease-duration", 3*time.Second, "how long the others wait for one that is silent, in whole seconds")
+	f.DurationVar(&o.renewDeadline, "leader-elect-renew-deadline", 2*time.Second, "how long the acting one tries to renew before it gives up")
+	f.DurationVar(&o.retryEvery, "leader-elect-retry-period", 400*time.Millisecond, "the pause between tries")
 
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "where metrics are served; 0 for nowhere")
 	f.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve metrics over HTTPS, to those whom the API server lets get /metrics")
@@ -122,8 +125,8 @@ func (o options) check() error {
 		return fmt.Errorf("--max-concurrent-reconciles is %d: give 1 to 1000", o.concurrent)
 	case o.rotationTrust < minRotationTrust || o.rotationTrust > maxRotationTrust:
 		return fmt.Errorf("--rotation-trust is %s: give %s to %s", o.rotationTrust, minRotationTrust, maxRotationTrust)
-	case o.elect && (o.leaseDuration <= o.renewDeadline || o.renewDeadline <= 12*o.retryEvery/10):
-		return fmt.Errorf("leader election: the lease duration %s must be longer than the renew deadline %s, and that longer than 1.2 retry periods of %s",
+	case o.elect && (o.leaseDuration.Truncate(time.Second) <= o.renewDeadline || o.renewDeadline <= 12*o.retryEvery/10):
+		return fmt.Errorf("leader election: the lease duration %s must, in whole seconds, be longer than the renew deadline %s, and that longer than 1.2 retry periods of %s",
 			o.leaseDuration, o.renewDeadline, o.retryEvery)
 	case o.pprofAddress != "" && !onLoopback(o.pprofAddress):
 		return fmt.Errorf("--pprof-bind-address is %q: give a loopback address, as 127.0.0.1:6060, and reach it by kubectl port-forward: a profile shows what the memory holds", o.pprofAddress)

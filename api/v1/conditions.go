@@ -23,6 +23,50 @@ const (
 	ReasonChanging = "Changing"
 	// ReasonNoPrimary : no instance leads. See status.instances for what each waits for.
 	ReasonNoPrimary = "NoPrimary"
+	// ReasonLeaseOlder : the Lease is missing or older than what the instances saw there, as after etcd was restored from a backup, and nobody
+	// leads who could repair it; `kubectl plimsoll recover` gives the lead to one.
+	ReasonLeaseOlder = "LeaseOlder"
+	// ReasonAPIServerAway : agents cannot read or write the Lease, and nobody is elected without it; let them reach the API server. A primary
+	// that leads goes on meanwhile.
+	ReasonAPIServerAway = "APIServerAway"
+	// ReasonLeaseUnusable : the Lease cannot be understood, written by a later release for one; do as the message says.
+	ReasonLeaseUnusable = "LeaseUnusable"
+	// ReasonOnlyLastLeader : the last leader alone is known to hold all that was acknowledged; bring it back.
+	ReasonOnlyLastLeader = "OnlyLastLeader"
+	// ReasonVotersSilent : too few voters answer for a majority; bring back those that the message names.
+	ReasonVotersSilent = "VotersSilent"
+	// ReasonVotersRefuse : enough voters answer, and too few give their vote; the message says why.
+	ReasonVotersRefuse = "VotersRefuse"
+	// ReasonVotersAhead : instances that cannot lead hold more than those that can; see their messages.
+	ReasonVotersAhead = "VotersAhead"
+	// ReasonPromiseUnwritten : the instance's volume has not taken its promise, without which it votes for nobody; look at its storage.
+	ReasonPromiseUnwritten = "PromiseUnwritten"
+	// ReasonPositionUnknown : how far the instance's log goes is not known yet; wait.
+	ReasonPositionUnknown = "PositionUnknown"
+	// ReasonTriesAgain : the instance's attempt to be elected failed, and it tries again; wait, or see the message if that goes on.
+	ReasonTriesAgain = "TriesAgain"
+	// ReasonRecovering : the instance was ordered to lead alone, and asks the others whether they know of a leader; wait.
+	ReasonRecovering = "Recovering"
+	// ReasonGrantsMissing : the instance has won the election, and waits for a majority to grant it the lead; wait.
+	ReasonGrantsMissing = "GrantsMissing"
+	// ReasonBeingPromoted : an instance has won the election and is being made primary; wait.
+	ReasonBeingPromoted = "BeingPromoted"
+	// ReasonNotRouted : the instance leads, and the EndpointSlice does not name it; clients are not sent to it yet. The message says why.
+	ReasonNotRouted = "NotRouted"
+	// ReasonStillReceives : the server has not ended receiving from the old leader; wait.
+	ReasonStillReceives = "StillReceives"
+	// ReasonStopsServer : the instance led, and its server is being stopped; wait.
+	ReasonStopsServer = "StopsServer"
+	// ReasonGrantRuns : the instance's grant to a leader that is silent has not run out; wait, three seconds at most.
+	ReasonGrantRuns = "GrantRuns"
+	// ReasonJustRestarted : what the instance may have granted before it was restarted has not run out; wait, three seconds at most.
+	ReasonJustRestarted = "JustRestarted"
+	// ReasonStandsAside : another instance goes first; wait.
+	ReasonStandsAside = "StandsAside"
+	// ReasonNoVote : the instance has no vote; it gets one once it has caught up with a leader.
+	ReasonNoVote = "NoVote"
+	// ReasonCannotLead : something of its own keeps the instance from leading; the message says what.
+	ReasonCannotLead = "CannotLead"
 	// ReasonMajorityLost : so many voters have lost their data that none can be elected; `kubectl plimsoll recover` shows what is left.
 	ReasonMajorityLost = "MajorityLost"
 	// ReasonLeaderSilent : the manager does not hear the leader, which the kubelet finds ready; check the network policies for port 7470.

@@ -89,8 +89,8 @@ type InstanceStatus struct {
 	// +optional
 	RestartPending bool `json:"restartPending,omitempty"`
 
-	// Reason is what is wrong in a word: StandsStill is a replica that applies nothing although its leader's log goes on, ReplayHeld one
-	// that a query on it keeps from that.
+	// Reason is what is wrong, or what it waits for while nobody leads, in a word: StandsStill is a replica that applies nothing although its
+	// leader's log goes on, ReplayHeld one that a query on it keeps from that, APIServerAway one that cannot be elected without the API server.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
@@ -204,8 +204,9 @@ type HandOver struct {
 	// To is the new leader.
 	To string `json:"to"`
 
-	// Cause in a word: bootstrap, switchover, failover, resume (the same leader came back), or recover (a majority was lost for good,
-	// and a person accepted that what the new leader lacks is lost).
+	// Cause in a word: bootstrap, switchover, failover, resume (the same leader came back), raise (the same leader went on
+	// without a break, under a new epoch: the Lease had been deleted or restored from a backup, or a member knew of a later epoch), or recover
+	// (a majority was lost for good, and a person accepted that what the new leader lacks is lost).
 	Cause string `json:"cause"`
 
 	// At is when the new leader began to take writes.
@@ -218,6 +219,11 @@ type HandOver struct {
 	// Why the old leader ended, in the words of whoever noticed; empty for the first.
 	// +optional
 	Why string `json:"why,omitempty"`
+
+	// Waited is what the new leader waited for before it was elected, and for how long, such as `14.2 s for the API server`; empty for
+	// nothing to speak of.
+	// +optional
+	Waited string `json:"waited,omitempty"`
 
 	// LostBytes is how much log with acknowledged writes the old leader had that the new one does not have: from where the new one began to
 	// the end of the last commit. 0 is nothing. Absent while that is not known: the old leader must come back for it to be found out.
@@ -238,8 +244,8 @@ type HandOver struct {
 
 // HandOverStep is a moment of a change of the leader.
 type HandOverStep struct {
-	// Name in a word: seen (the last word of the old leader), released (it said that it had ended, or its time ran out), elected,
-	// promoted, or routed (clients are sent to the new one).
+	// Name in a word: seen (the last word of the old leader), released (it said that it had ended), expired (it did not, and its time ran
+	// out), elected, promoted, or routed (clients are sent to the new one).
 	Name string `json:"name"`
 
 	// AfterMillis is how long after the first step it was.

@@ -23,6 +23,15 @@ type api struct {
 	objects  map[string]map[string]any
 	version  int
 	requests int
+	// away answers nobody.
+	away bool
+}
+
+// leave answers nobody from now on, until it is back.
+func (a *api) leave(away bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.away = away
 }
 
 const (
@@ -64,6 +73,9 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.requests++
+	if a.away {
+		panic(http.ErrAbortHandler)
+	}
 	old, ok := a.objects[r.URL.Path]
 	if !ok {
 		refuse(w, http.StatusNotFound, "NotFound")

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,16 +21,36 @@ import (
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/client"
 )
 
-// secondBuild is this test's program once more, of another version: the agents of its pods become it.
-func secondBuild(t *testing.T, dir, version string) client.Program {
+// builds are this test's program twice more, of other versions: the agents of its pods become them. It is linked once more for all tests,
+// and the version that it says is what the two differ in.
+func builds(t *testing.T) (second, third client.Program) {
 	t.Helper()
-	path := filepath.Join(dir, version)
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-c", "-ldflags", "-s -w -X github.com/plimsoll-dev/plimsoll-operator/cmd/plimsoll-agent.version="+version, "-o", path, ".")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build a second version: %v: %s", err, out)
+	raw, err := linked()
+	if err != nil {
+		t.Fatalf("build another version: %v", err)
 	}
-	return programOf(version, must(os.ReadFile(path))(t))
+	other := bytes.ReplaceAll(raw, []byte(secondVersion), []byte(thirdVersion))
+	return programOf(secondVersion, raw), programOf(thirdVersion, other)
 }
+
+// Of one length.
+const secondVersion, thirdVersion = "v2.of.exchange", "v3.of.exchange"
+
+var linked = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "second")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	path := filepath.Join(dir, "agent.test")
+	out, err := exec.CommandContext(ctx, "go", "test", "-c", "-ldflags", "-s -w -X github.com/plimsoll-dev/plimsoll-operator/cmd/plimsoll-agent.version="+secondVersion, "-o", path, ".").CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, out)
+	}
+	return os.ReadFile(path)
+})
 
 func programOf(version string, content []byte) client.Program {
 	sum := sha256.Sum256(content)
@@ -83,8 +104,10 @@ func (d *database) inTurn(t *testing.T) []*memberPod {
 
 // TestExchange replaces the agents of three members under their servers, the leader's with them, while clients write.
 func TestExchange(t *testing.T) {
+	second, third := builds(t)
+	t.Parallel() // it waits more than it works, once the program is built
 	d := newDatabase(t, 3)
-	second, third := secondBuild(t, d.dir, "v2"), secondBuild(t, d.dir, "v3")
+	d.patience = 10 * time.Second // no statement may fail, and none has to hurry
 	for _, m := range d.members {
 		m.start()
 	}
@@ -158,8 +181,10 @@ func (d *database) openFiles(t *testing.T) map[string]int {
 
 // TestExchangeAlone: the only voter leads by nobody's grant but its own.
 func TestExchangeAlone(t *testing.T) {
+	second, _ := builds(t)
+	t.Parallel() // it waits more than it works, once the program is built
 	d := newDatabase(t, 1)
-	second := secondBuild(t, d.dir, "v2")
+	d.patience = 10 * time.Second
 	d.members[0].start()
 	d.until("it leads", 60*time.Second, d.whole)
 	begin := time.Now()

@@ -52,6 +52,8 @@ type database struct {
 	manager *client.Client
 	// credentials are the manager's own.
 	credentials atomic.Pointer[client.Credentials]
+	// patience of a client with a statement.
+	patience time.Duration
 	// change of what the manager wants.
 	change func(*engine.Aim)
 	// lines of the switchovers so far.
@@ -73,7 +75,7 @@ func newDatabase(t *testing.T, members int) *database {
 	// Tests must not meet, those of other processes neither.
 	d := emptyDatabase(t, dir, fmt.Sprintf("127.%d.%d", 8+os.Getpid()%240, databases.Add(1)))
 	d.api = newAPI(t, "orders-1")
-	d.port, d.agentPort, d.healthPort = d.freePort(), d.freePort(), d.freePort()
+	d.freePorts(&d.port, &d.agentPort, &d.healthPort)
 	d.manage()
 	for i := range members {
 		d.add(i)
@@ -86,7 +88,7 @@ func emptyDatabase(t *testing.T, dir, network string) *database {
 	if os.Getuid() != 0 {
 		t.Skip("pods in namespaces of their own need root")
 	}
-	d := &database{t: t, dir: dir, ca: authority.New(t), network: network}
+	d := &database{t: t, dir: dir, ca: authority.New(t), network: network, patience: time.Second}
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -172,12 +174,13 @@ func (d *database) leaf(ca *authority.Authority) client.Credentials {
 	return ca.Leaf(d.t, uid, "orders", authority.Names("orders-rw.shop.svc"), authority.Addresses(d.network+".1", d.network+".2", d.network+".3"))
 }
 
-func (d *database) freePort() int {
-	t := d.t
-	t.Helper()
-	l := must(net.Listen("tcp", d.network+".1:0"))(t)
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
+// freePorts finds ports that nobody uses, all of them different.
+func (d *database) freePorts(ports ...*int) {
+	for _, port := range ports {
+		l := must(net.Listen("tcp", d.network+".1:0"))(d.t)
+		defer func() { _ = l.Close() }()
+		*port = l.Addr().(*net.TCPAddr).Port
+	}
 }
 
 // spec is the Database that is run.
@@ -228,26 +231,31 @@ func (d *database) publish() {
 	}
 }
 
-// until waits for a condition and publishes aims meanwhile.
+// until waits for a condition and publishes aims meanwhile. The limit is for a machine with nothing else to do; a busy one gets more.
 func (d *database) until(what string, limit time.Duration, check func() error) time.Duration {
 	d.t.Helper()
 	begin := time.Now()
 	var told time.Time
 	for {
 		err := check()
+		waited := time.Since(begin)
 		if err == nil {
-			return time.Since(begin)
+			return waited
 		}
-		if time.Since(begin) > limit {
+		if waited > limit+busy {
 			d.t.Fatalf("waiting until %s: %v", what, err)
 		}
 		if time.Since(told) > 500*time.Millisecond {
 			d.publish()
 			told = time.Now()
 		}
-		time.Sleep(20 * time.Millisecond)
+		// A look asks every member, over TLS: those who wait for long look less often.
+		time.Sleep(min(max(waited/20, 20*time.Millisecond), 200*time.Millisecond))
 	}
 }
+
+// busy is how much longer a step may take beside other tests and builds.
+const busy = time.Minute
 
 // leader is the member that says it leads and is ready.
 func (d *database) leader() (*memberPod, engine.Report, error) {

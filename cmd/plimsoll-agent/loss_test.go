@@ -46,7 +46,13 @@ func TestLossIsCounted(t *testing.T) {
 			}
 			acked := w.stop()
 			if !row.deaf {
-				time.Sleep(time.Second) // what was acknowledged last is on its way
+				d.until("its replicas have all", 20*time.Second, func() error {
+					n, err := lead.ask("SELECT count(*) FROM pg_stat_replication WHERE flush_lsn >= pg_current_wal_flush_lsn()")
+					if err == nil && n != "2" {
+						err = fmt.Errorf("%s have", n)
+					}
+					return err
+				})
 			}
 			lead.kill()
 			var r engine.Report

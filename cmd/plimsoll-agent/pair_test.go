@@ -37,6 +37,7 @@ func (d *database) record() string {
 // TestPairPreferred runs two servers and a witness, in the mode that goes on with one: the loss of either is survived, and nothing that
 // was acknowledged is lost. The gaps in writes are printed.
 func TestPairPreferred(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	d := newPair(t, "preferred")
 	w := d.write(0)
 	for name, hurt := range map[string]func(t *testing.T, lead *memberPod){
@@ -143,6 +144,7 @@ func (d *database) leftBehind(t *testing.T, w *writer) {
 
 // TestPairRequired runs the mode in which each write is on both: after the loss of one, the other leads and its writes wait.
 func TestPairRequired(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	d := newPair(t, "required")
 	w := d.write(0)
 	d.until("writes flow", 10*time.Second, func() error { return w.flows(time.Now().Add(-50 * time.Millisecond)) })

@@ -216,3 +216,14 @@ func (m *memberPod) report() (engine.Report, error) {
 	defer cancel()
 	return m.db.manager.Report(ctx, m.peer())
 }
+
+// says is the member's report, which may come late on a busy machine.
+func (m *memberPod) says(t *testing.T) engine.Report {
+	t.Helper()
+	var r engine.Report
+	m.db.until(m.name+" answers", 10*time.Second, func() (err error) {
+		r, err = m.report()
+		return err
+	})
+	return r
+}

@@ -99,7 +99,7 @@ func TestRecover(t *testing.T) {
 		}
 	}
 	time.Sleep(6 * time.Second)
-	if r := must(left.report())(t); r.Leading || r.Role == engine.Primary {
+	if r := left.says(t); r.Leading || r.Role == engine.Primary {
 		t.Fatalf("%s leads by itself with two of three gone: %+v", left.name, r)
 	}
 	begin := time.Now()
@@ -144,7 +144,7 @@ func (d *database) recordIsLost(t *testing.T) {
 		}
 	}
 	for _, m := range d.members { // the one that has got furthest
-		if m != old && must(m.report())(t).Position.Bytes > must(left.report())(t).Position.Bytes {
+		if m != old && m.says(t).Position.Bytes > left.says(t).Position.Bytes {
 			left = m
 		}
 	}
@@ -158,7 +158,7 @@ func (d *database) recordIsLost(t *testing.T) {
 		acked[id] = at
 	}
 	d.keeps(t, acked)
-	if r := must(left.report())(t); !r.Leading || r.Epoch < 1024 || r.Position.Timeline < 64 {
+	if r := left.says(t); !r.Leading || r.Epoch < 1024 || r.Position.Timeline < 64 {
 		t.Errorf("%s leads %v with epoch %d and timeline %d, which may have been used", left.name, r.Leading, r.Epoch, r.Position.Timeline)
 	}
 }
@@ -179,7 +179,7 @@ func (d *database) oldLeaderReturns(t *testing.T) {
 	d.until("writes flow to two of three", 20*time.Second, w.now)
 	acked := w.stop()
 	d.until(left.name+" holds them", 10*time.Second, func() error {
-		a, b := must(old.report())(t), must(left.report())(t)
+		a, b := old.says(t), left.says(t)
 		if b.Position.Bytes < a.Position.Bytes {
 			return fmt.Errorf("%s and %s", a.Position.Text, b.Position.Text)
 		}

@@ -62,7 +62,7 @@ func (d *database) rotates(t *testing.T, w *writer) {
 	if diff := cmp.Diff(streams, d.streams(t, lead)); diff != "" {
 		t.Errorf("streams (-before +after):\n%s", diff)
 	}
-	if gap, _ := w.longest(); gap > 500*time.Millisecond {
+	if gap, _ := w.longest(); gap > still {
 		t.Errorf("writes stood still for %s", gap)
 	}
 	d.breaks(t, lead)
@@ -77,16 +77,14 @@ func (d *database) rotates(t *testing.T, w *writer) {
 // streams are the leader's walsenders: whose, and which process.
 func (d *database) streams(t *testing.T, lead *memberPod) []string {
 	t.Helper()
-	text := must(lead.inside("psql", "-h", lead.pod.Run, "-p", fmt.Sprint(d.port), "-U", "postgres", "-AtX", "-c",
-		"SELECT application_name || ' ' || pid FROM pg_stat_replication WHERE state = 'streaming' ORDER BY 1"))(t)
+	text := must(lead.ask("SELECT application_name || ' ' || pid FROM pg_stat_replication WHERE state = 'streaming' ORDER BY 1"))(t)
 	return strings.Fields(text)
 }
 
 // breaks every stream and every session once.
 func (d *database) breaks(t *testing.T, lead *memberPod) {
 	t.Helper()
-	must(lead.inside("psql", "-h", lead.pod.Run, "-p", fmt.Sprint(d.port), "-U", "postgres", "-AtX", "-c",
-		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type IN ('walsender', 'client backend')"))(t)
+	must(lead.ask("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type IN ('walsender', 'client backend')"))(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	var c *pgx.Conn

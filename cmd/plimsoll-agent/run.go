@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"syscall"
+	"time"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent"
@@ -86,23 +87,60 @@ func serve(o options) error {
 		return err
 	}
 	defer d.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	leave := onTerm(ctx, signals)
+	if kept == nil {
+		if err := own(d, leave, volumePatience, log); err != nil {
+			return err // the kubelet starts the container again, and shows these words meanwhile
+		}
+	}
 	a, err := agent.New(agent.Parts{
 		Config: o.agent, Engine: postgresEngine(d), Table: table, Store: o.store, Clock: lease.BootClock{}, Kept: kept, Names: names.New(), Out: o.out, Log: log,
 	})
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
 		defer cancel()
-		ended <- a.Run(ctx, onTerm(ctx, signals))
+		ended <- a.Run(ctx, leave)
 	}()
 	if err := table.Reap(ctx); err != nil {
 		return err
 	}
 	return <-ended
+}
+
+// volumePatience is how long an agent waits for its volume in one go: an earlier pod of the same instance, on the same node, ends sooner.
+const volumePatience = 30 * time.Second
+
+// own takes the data volume before anything that it holds is read. What an earlier pod of this instance promised is kept there, and two
+// that read one promise would give it twice: after a pod was deleted by force, or came back from a backup of etcd, both run for a while.
+func own(d *driver.Driver, leave <-chan struct{}, patience time.Duration, log *slog.Logger) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for began, told := time.Now(), false; ; {
+		err := d.Adopt(nil)
+		reason, words, known := driver.Explain(err)
+		switch {
+		case err == nil:
+			return nil
+		case !known || reason != driver.VolumeInUse:
+			log.Warn("the data volume cannot be locked", "error", err.Error()) // a server will not start on it, and says why
+			return nil
+		case time.Since(began) > patience:
+			return fmt.Errorf("%s: %w", reason, err)
+		case !told:
+			log.Warn("waiting for the data volume", "why", words)
+			told = true
+		}
+		select {
+		case <-leave:
+			return fmt.Errorf("told to end: %w", err)
+		case <-tick.C:
+		}
+	}
 }
 
 // onTerm is closed at the first request to end; the kubelet sends one, and kills after the pod's grace.

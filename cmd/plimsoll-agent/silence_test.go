@@ -54,7 +54,7 @@ func alone(t *testing.T, test string) bool {
 		tool(t, "", "ip", "link", "set", "lo", "up")
 		return true
 	}
-	cmd := exec.CommandContext(t.Context(), "unshare", "--net", must(os.Executable())(t), "-test.run="+test, "-test.v", "-test.timeout=4m")
+	cmd := exec.CommandContext(t.Context(), "unshare", "--net", must(os.Executable())(t), "-test.run="+test, "-test.v", "-test.timeout=10m")
 	cmd.Env = append(os.Environ(), envAlone+"=1")
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)

@@ -20,6 +20,7 @@ func TestStandsStill(t *testing.T) {
 	t.Parallel() // it waits more than it works
 	d := newDatabase(t, 3)
 	for _, m := range d.members {
+		m.pod.Agent.Still, m.pod.Agent.Turn = stillFor, 5*time.Second
 		m.start()
 	}
 	d.until("all three are whole", 60*time.Second, d.whole)
@@ -46,7 +47,11 @@ func TestStandsStill(t *testing.T) {
 			}
 			return nil
 		})
-		t.Logf("started again after %s", time.Since(begin).Round(time.Second))
+		took := time.Since(begin)
+		t.Logf("started again after %s", took.Round(time.Second))
+		if took < stillFor-2*time.Second {
+			t.Errorf("its patience is %s", stillFor)
+		}
 		d.until("all three are whole", time.Minute, d.whole)
 		t.Logf("whole after %s", time.Since(begin).Round(time.Second))
 	})
@@ -66,15 +71,21 @@ func (d *database) rests(t *testing.T) {
 	}
 	for begin := time.Now(); time.Since(begin) < behindAndMore; time.Sleep(200 * time.Millisecond) {
 		for _, m := range d.members {
-			if r := must(m.report())(t); !r.Ready || r.Reason != "" {
+			if r := m.says(t); !r.Ready || r.Reason != "" {
 				t.Fatalf("after %s %s is ready: %v, %s %s", time.Since(begin), m.name, r.Ready, r.Reason, r.Problem)
 			}
 		}
 	}
 }
 
-// behindAndMore is longer than any patience with a replica of which nobody knows why it stands still, but for the last bytes.
-const behindAndMore = 50 * time.Second
+const (
+	// stillFor is the patience of these agents with a standstill. The usual one is a minute, which controllers/agent tests by a clock of its
+	// own; this one is longer than what makes a replica not ready.
+	stillFor = 20 * time.Second
+	// behindAndMore is longer than that, and than a log may end in the middle of a record that no replica can apply, which is for half a
+	// minute: after it only the patience with the last few bytes is left, which is five minutes.
+	behindAndMore = 40 * time.Second
+)
 
 // damaged makes a file of a replica unreadable: its server ends whenever it comes to it. Starting it again does not help, copying does.
 func (d *database) damaged(t *testing.T) {

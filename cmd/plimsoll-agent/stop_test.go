@@ -16,6 +16,7 @@ import (
 // TestOneStopsInItsTime holds up the stop of a Database's only member for longer than a grant: nobody else can lead, so the
 // server gets to write its last checkpoint, and starts without a recovery.
 func TestOneStopsInItsTime(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	d := newDatabase(t, 1)
 	one := d.members[0]
 	one.start()

@@ -66,7 +66,7 @@ func (w *writer) run(ctx context.Context) {
 		w.next++
 		id := w.next
 		w.mu.Unlock()
-		call, cancel := context.WithTimeout(ctx, time.Second)
+		call, cancel := context.WithTimeout(ctx, w.db.patience)
 		_, err := conn.Exec(call, "INSERT INTO ledger (id) VALUES ($1)", id)
 		cancel()
 		if err != nil {
@@ -138,6 +138,7 @@ func (w *writer) stop() map[int64]time.Time {
 
 // TestThree runs three pods with real PostgreSQL through the life of a Database. Its times are printed.
 func TestThree(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	d := newDatabase(t, 3)
 	begin := time.Now()
 	for _, m := range d.members {
@@ -147,6 +148,9 @@ func TestThree(t *testing.T) {
 	t.Logf("first leader ready after %s", time.Since(begin).Round(time.Millisecond))
 	d.until("all three are voters and ready", 60*time.Second, d.whole)
 	t.Logf("three members ready and voting after %s", time.Since(begin).Round(time.Millisecond))
+
+	t.Run("the leader passes on what the others say", func(t *testing.T) { d.t = t; d.passesOn(t) })
+	d.t = t
 
 	w, other := d.write(0), d.write(1<<32)
 	d.until("writes flow", 10*time.Second, func() error { return errors.Join(w.flows(begin), other.flows(begin)) })
@@ -243,7 +247,7 @@ func steps(h *engine.HandOver) string {
 		}
 		return fmt.Sprintf("+%d ms", at-h.Seen)
 	}
-	return fmt.Sprintf("(%s: %s) after it was seen: released %s, elected %s, promoted %s, routed %s", h.Cause, h.Why, after(h.Released), after(h.Elected), after(h.Promoted), after(h.Routed))
+	return fmt.Sprintf("(%s: %s) after it was seen: released %s, expired %s, elected %s, promoted %s, routed %s, waited %q", h.Cause, h.Why, after(h.Released), after(h.Expired), after(h.Elected), after(h.Promoted), after(h.Routed), h.Waited)
 }
 
 // disturb hurts the leader and waits until writes go on and the member is back.

@@ -32,7 +32,7 @@ func (d *database) logVolumes(t *testing.T, _ *writer) {
 		if filepath.Dir(at) != m.pod.WAL {
 			t.Errorf("%s keeps its log in %s, want it on %s", m.name, at, m.pod.WAL)
 		}
-		if r := must(m.report())(t); r.WAL.Size == 0 {
+		if r := m.says(t); r.WAL.Size == 0 {
 			t.Errorf("%s reports no log volume", m.name)
 		}
 		d.until(m.name+" keeps one log", 10*time.Second, func() error {
@@ -64,6 +64,7 @@ func (d *database) loses(t *testing.T, m *memberPod, volume string) {
 // TestLostVolume loses the first member's volume, with all that its agent remembers. Once a primary has served, the manager names
 // nobody to begin the Database.
 func TestLostVolume(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	t.Run("with others", func(t *testing.T) {
 		d := newDatabase(t, 3)
 		for _, m := range d.members {
@@ -103,7 +104,7 @@ func TestLostVolume(t *testing.T) {
 				})
 				time.Sleep(3 * time.Second)
 				d.publish()
-				r := must(one.report())(t)
+				r := one.says(t)
 				t.Logf("%s %s: %s", r.State, r.Reason, r.Problem)
 				if _, err := os.Stat(filepath.Join(one.pod.Data, "pgdata", "PG_VERSION")); !errors.Is(err, os.ErrNotExist) {
 					t.Errorf("it began an empty database: %v", err)
@@ -119,6 +120,7 @@ func TestLostVolume(t *testing.T) {
 // TestInterruptedBeginning kills the first member at moments of its beginning, when the Lease names it already and its data is not
 // whole yet. It must begin again.
 func TestInterruptedBeginning(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	for _, marker := range []string{"promise.json", "aim.json", "../pgdata.new", "../pgdata"} {
 		t.Run(filepath.Base(marker), func(t *testing.T) {
 			d := newDatabase(t, 1)

@@ -109,7 +109,8 @@ func New(p Parts) (*Agent, error) {
 	}
 	a.sampler = &sampler{
 		engine: p.Engine, keeper: a.keeper, clock: p.Clock, log: p.Log, certs: a.certs,
-		facts: a.runner.Report, report: a.reporter.look, leader: func() lease.LeaderAt { return a.runner.Status().Leader }, wake: make(chan struct{}, 1),
+		facts: a.runner.Report, report: a.reporter.look, status: a.runner.Status, wake: make(chan struct{}, 1),
+		moves: progress{bounds: cfg.bounds()},
 	}
 	a.keeper.changed = a.sampler.changed
 	a.vitals = a.signs(p.Engine)
@@ -120,7 +121,8 @@ func New(p Parts) (*Agent, error) {
 			return nil, err
 		}
 	}
-	return a, a.recall()
+	a.recall()
+	return a, nil
 }
 
 // lead makes the member's part of the leadership.
@@ -142,25 +144,20 @@ func (a *Agent) lead(p Parts) error {
 }
 
 // recall takes the aim that the volume holds. One that cannot be read is not fatal: the manager sends it again.
-func (a *Agent) recall() error {
-	aim, found, err := recalled(a.cfg)
+func (a *Agent) recall() {
+	aim, rev, found, err := recalled(a.cfg)
 	if err != nil {
 		a.log.Warn("the aim on the volume cannot be used; waiting for the manager", "error", err.Error())
-		return nil
+		return
 	}
-	if !found {
-		return nil
+	if found {
+		a.spread(aim, rev)
 	}
-	rev, err := aim.Revision()
-	if err != nil {
-		return err
-	}
-	a.spread(aim, rev)
-	return nil
 }
 
-// take an aim of the manager: remember it, then follow it.
-func (a *Agent) take(aim engine.Aim) error {
+// take an aim of the manager, and as what it came: remember it, then follow it. What this program does not know of it is kept, for one
+// that does.
+func (a *Agent) take(aim engine.Aim, raw []byte) error {
 	a.taking.Lock()
 	defer a.taking.Unlock()
 	seen := int64(a.runner.Status().Decision.Record.Epoch)
@@ -170,15 +167,12 @@ func (a *Agent) take(aim engine.Aim) error {
 	if aim.Epoch < seen {
 		return &staleError{aim: aim.Epoch, seen: seen}
 	}
-	rev, err := aim.Revision()
-	if err != nil {
-		return err
-	}
+	rev := engine.RevisionOf(raw)
 	if a.hasAim && rev == a.rev {
 		return nil
 	}
-	if err := save(a.cfg.aimPath(), aim); err != nil {
-		return err
+	if err := replace(a.cfg.aimPath(), raw); err != nil {
+		return fmt.Errorf("save %s: %w", a.cfg.aimPath(), err)
 	}
 	a.log.Info("aim taken", "revision", rev, "epoch", aim.Epoch)
 	a.spread(aim, rev)
@@ -198,7 +192,7 @@ func (a *Agent) spread(aim engine.Aim, rev string) {
 
 // leaseAim is the part of the aim that decides about the leadership. A switchover and a recovery may begin until the given times.
 func leaseAim(aim engine.Aim, until, recoverUntil lease.Time) lease.Aim {
-	out := lease.Aim{Fenced: aim.Stop, LeaseVersion: aim.LeaseVersion, Preferred: aim.Synchronous == synchronousPreferred}
+	out := lease.Aim{Fenced: aim.Stop, LeaseVersion: aim.LeaseVersion, SliceVersion: aim.SliceVersion, Preferred: aim.Synchronous == synchronousPreferred}
 	for _, m := range aim.Members {
 		out.Members = append(out.Members, m.Name)
 	}

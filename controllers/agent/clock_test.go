@@ -108,9 +108,9 @@ func TestASwitchoverOnTheVolumeIsNotCarriedOut(t *testing.T) {
 	if err := save(cfg.aimPath(), with); err != nil {
 		t.Fatal(err)
 	}
-	got, found, err := recalled(cfg)
-	if err != nil || !found {
-		t.Fatalf("found %v, %v", found, err)
+	got, revision, found, err := recalled(cfg)
+	if err != nil || !found || revision != "" {
+		t.Fatalf("found %v, revision %q, %v", found, revision, err)
 	}
 	if diff := cmp.Diff(without, got); diff != "" {
 		t.Errorf("aim (-want +got):\n%s", diff)

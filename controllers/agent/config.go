@@ -34,6 +34,10 @@ type Config struct {
 	StopLong time.Duration
 	// Leave is how long all may take after SIGTERM, the hand-over with it, before the server is killed.
 	Leave time.Duration
+	// Still is how long a replica may stand still behind its leader before its server is started again, and as long once more before its
+	// data is copied anew: one minute. Turn is what each further replica by name waits longer, 20 s: what stops several is not mended on
+	// all at once.
+	Still, Turn time.Duration
 }
 
 func (c Config) withDefaults() Config {
@@ -54,15 +58,16 @@ func (c Config) withDefaults() Config {
 	if c.HealthPort == 0 {
 		c.HealthPort = engine.HealthPort
 	}
-	if c.StopFast == 0 {
-		c.StopFast = 20 * time.Second
+	span := func(field *time.Duration, value time.Duration) {
+		if *field == 0 {
+			*field = value
+		}
 	}
-	if c.StopLong == 0 {
-		c.StopLong = engine.TerminationGrace - engine.TerminationReserve
-	}
-	if c.Leave == 0 {
-		c.Leave = engine.TerminationGrace - engine.TerminationReserve
-	}
+	span(&c.StopFast, 20*time.Second)
+	span(&c.StopLong, engine.TerminationGrace-engine.TerminationReserve)
+	span(&c.Leave, engine.TerminationGrace-engine.TerminationReserve)
+	span(&c.Still, time.Minute)
+	span(&c.Turn, 20*time.Second)
 	return c
 }
 
@@ -81,3 +86,5 @@ func (c Config) validate() error {
 }
 
 func (c Config) statePath(name string) string { return filepath.Join(c.StateDir, name) }
+
+func (c Config) bounds() bounds { return bounds{still: c.Still, turn: c.Turn} }

@@ -100,7 +100,7 @@ func TestDecide(t *testing.T) {
 			with(follows(), standsStill3), want{Do: fastStop, Until: after(testFast), Obeyed: true},
 		},
 		"unless another is being copied": {
-			with(follows(), func(s *seen) { standsStill3(s); s.Decision.Record.Voters = []string{"orders-1", "orders-2"} }), want{Do: rest, Until: after(lookAgain), Obeyed: true},
+			with(follows(), func(s *seen) { standsStill3(s); s.Rebuilds = "orders-3" }), want{Do: rest, Until: after(lookAgain), Obeyed: true},
 		},
 		"what a copy would discard is looked into": {
 			with(follows(), func(s *seen) { standsStill3(s); isDown(s); s.Server.Due = copyAnew }), want{Do: plan, Kind: engine.Replica, Upstream: "two", Anew: true},
@@ -111,7 +111,7 @@ func TestDecide(t *testing.T) {
 				r := wanted(*s)
 				r.Anew = true
 				s.Server = server{Life: down, Due: copyAnew, Planned: &r, Discards: true}
-				s.Decision.Record.Voters = []string{"orders-1", "orders-2"}
+				s.Rebuilds = "orders-3"
 			}), want{Do: plan, Kind: engine.Replica, Upstream: "two"},
 		},
 		"a primary that does not lead any more is killed": {

@@ -21,8 +21,8 @@ type sampler struct {
 	// facts and report take the newest.
 	facts  func(lease.Facts)
 	report func(sample)
-	// leader is how far the log of the leader goes that this member follows; nil where nobody tells.
-	leader func() lease.LeaderAt
+	// status is the member's view of the leadership; nil where nobody tells.
+	status func() lease.Status
 
 	wake chan struct{}
 
@@ -48,6 +48,8 @@ type sample struct {
 	// Stand is how a replica's progress is, and Leader how far the log of the leader goes that it follows.
 	Stand  stand
 	Leader lease.LeaderAt
+	// Wait is what the member waits for while nobody leads.
+	Wait lease.Wait
 }
 
 const (
@@ -93,14 +95,23 @@ func (s *sampler) nudge() {
 	}
 }
 
-// changed is told by the keeper. A server that is gone is said at once, without a look at its files, which may take long: the
-// others wait for this word and for nothing else.
+// changed is told by the keeper. A leader's server that is gone is said at once, without a look at its files, which takes as long as the
+// log since the last checkpoint is: the others wait for this word and for nothing else.
 func (s *sampler) changed() {
 	w := s.keeper.told()
-	if w.Server.Life == down && w.Settled && w.Decision.Role == lease.RoleStop {
-		s.tell(lease.Facts{Obeys: w.Obeys, Server: lease.ServerStopped, HasData: s.hasData.Load(), StopBudget: s.keeper.budget.get()})
+	stopped := w.Settled && w.Decision.Role == lease.RoleStop
+	if w.Server.Life == down && (stopped || w.Decision.Role == lease.RolePrimary && w.Busy != start) {
+		s.tell(s.down(w))
 	}
 	s.nudge()
+}
+
+// down is what is known of a server that is down without a look at its files.
+func (s *sampler) down(w word) lease.Facts {
+	return lease.Facts{
+		Obeys: w.Obeys, Server: lease.ServerStopped, HasData: s.hasData.Load(), StopBudget: s.keeper.budget.get(),
+		BackAtOnce: w.Server.Restarting, Full: w.Server.Full, Fell: w.Server.Fell,
+	}
 }
 
 // tell the leadership, with what the vital signs say at this moment.
@@ -144,17 +155,24 @@ func (s *sampler) now(ctx context.Context) {
 		s.hasData.Store(true)
 	}
 	f := s.footing(before, after, r)
-	s.last = sample{At: time.Now(), Word: after, Report: r, Err: err, Stand: s.moves.look(s.clock.Now(), f), Leader: f.Leader}
-	s.keeper.observe(observed{Unfit: err == nil && s.engine.unfit(r), Connected: connected(r, err), Secrets: s.certs.hash(), Stand: s.last.Stand})
+	s.last = sample{At: time.Now(), Word: after, Report: r, Err: err, Stand: s.moves.look(s.clock.Now(), f), Leader: f.Leader, Wait: s.leadership().Wait}
+	s.keeper.observe(observed{Unfit: err == nil && s.engine.unfit(r), Connected: connected(r, err), Secrets: s.certs.hash(), Stand: s.last.Stand, Rebuilds: f.Leader.Rebuilds})
 	s.tell(s.factsOf(before, after, r, err))
 	s.report(s.last)
+}
+
+func (s *sampler) leadership() lease.Status {
+	if s.status == nil {
+		return lease.Status{}
+	}
+	return s.status()
 }
 
 // footing of a replica, by the newest report.
 func (s *sampler) footing(before, w word, r engine.Report) footing {
 	f := footing{Replica: w.Decision.Role == lease.RoleReplica && r.Role != engine.Primary, Turn: w.Turn}
-	if w.Decision.Upstream != "" && s.leader != nil {
-		f.Leader = s.leader()
+	if w.Decision.Upstream != "" {
+		f.Leader = s.leadership().Leader
 	}
 	f.Fell, f.Newest = r.Fell, w.Newest
 	if w.Server.Life == up && before.PID == w.PID {
@@ -184,7 +202,7 @@ func connected(r engine.Report, err error) int {
 // factsOf says only what holds before and after the report was taken; between, the server may have ended or begun.
 func (s *sampler) factsOf(before, after word, r engine.Report, err error) lease.Facts {
 	f := lease.Facts{
-		Obeys: min(before.Obeys, after.Obeys), HasData: s.hasData.Load(), StopBudget: s.keeper.budget.get(),
+		Obeys: min(before.Obeys, after.Obeys), HasData: s.hasData.Load(), StopBudget: s.keeper.budget.get(), Fell: after.Server.Fell,
 		Receiving: err == nil && after.Server.Life == up && r.Receiving,
 		Prepared:  before.Server.Checkpointed && after.Server.Checkpointed,
 		Quiesced:  before.Server.Quiesced && after.Server.Quiesced && after.Server.Life == up,

@@ -202,7 +202,7 @@ func (k *keeper) look() seen {
 	return seen{
 		Cramped: cramped,
 		Now:     now, Decision: d, Aim: k.aim, HasAim: k.hasAim, Memory: k.memory, Secrets: k.observed.Secrets, Server: k.server,
-		Unfit: k.observed.Unfit, Streams: k.observed.Stand.Streams, Connected: k.observed.Connected, StopBudget: k.budget.get(), StopFast: k.cfg.StopFast, StopLong: k.cfg.StopLong,
+		Unfit: k.observed.Unfit, Streams: k.observed.Stand.Streams, Rebuilds: k.observed.Rebuilds, Connected: k.observed.Connected, StopBudget: k.budget.get(), StopFast: k.cfg.StopFast, StopLong: k.cfg.StopLong,
 	}
 }
 

@@ -60,6 +60,7 @@ type keptSampler struct {
 
 type keptReporter struct {
 	HandOver *engine.HandOver  `json:"handOver,omitempty"`
+	Raised   *engine.Raise     `json:"raised,omitempty"`
 	Former   string            `json:"former"`
 	Step     lease.Time        `json:"step"`
 	Aborted  map[string]string `json:"aborted,omitempty"`
@@ -191,7 +192,7 @@ func (a *Agent) takeUp(e Engine) error {
 	}
 	a.sampler.hasData.Store(k.Sampler.HasData)
 	a.sampler.primary = k.Sampler.Primary
-	a.reporter.handOver, a.reporter.former, a.reporter.step = k.Reporter.HandOver, k.Reporter.Former, k.Reporter.Step
+	a.reporter.handOver, a.reporter.raised, a.reporter.former, a.reporter.step = k.Reporter.HandOver, k.Reporter.Raised, k.Reporter.Former, k.Reporter.Step
 	for id, why := range k.Reporter.Aborted {
 		a.reporter.aborted[id] = why
 	}

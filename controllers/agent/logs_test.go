@@ -60,14 +60,14 @@ func TestPlainOutputBecomesJSON(t *testing.T) {
 
 func TestStateSurvives(t *testing.T) {
 	cfg := Config{Namespace: "shop", Database: "orders", UID: testUID, Instance: "orders-1", StateDir: t.TempDir()}
-	if _, found, err := loadAim(cfg); found || err != nil {
+	if _, _, found, err := loadAim(cfg); found || err != nil {
 		t.Fatalf("an empty volume holds an aim: %v %v", found, err)
 	}
 	want := aimFor(func(a *engine.Aim) { a.Files = map[string]string{"x": "y"} })
 	if err := save(cfg.aimPath(), want); err != nil {
 		t.Fatal(err)
 	}
-	got, found, err := loadAim(cfg)
+	got, _, found, err := loadAim(cfg)
 	if err != nil || !found {
 		t.Fatal(found, err)
 	}
@@ -75,13 +75,13 @@ func TestStateSurvives(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	cfg.UID = "another"
-	if _, found, err := loadAim(cfg); found || err != nil {
+	if _, _, found, err := loadAim(cfg); found || err != nil {
 		t.Errorf("the aim of another Database was taken: %v %v", found, err)
 	}
 	if err := replace(cfg.aimPath(), []byte("half a file")); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := loadAim(cfg); err == nil {
+	if _, _, _, err := loadAim(cfg); err == nil {
 		t.Error("a broken file was taken for an aim")
 	}
 	if names := must(filepath.Glob(filepath.Join(cfg.StateDir, "*")))(t); len(names) != 1 {

@@ -36,6 +36,8 @@ type observed struct {
 	// Secrets is the hash of the certificates that are mounted.
 	Secrets string
 	Stand   stand
+	// Rebuilds names another member that is being copied, by the leader's word.
+	Rebuilds string
 }
 
 // observe takes what the newest report says.

@@ -33,6 +33,19 @@ func (p *peers) want(a engine.Aim) {
 	p.mu.Unlock()
 }
 
+// others are all members but one, and where they are.
+func (p *peers) others(self string) []engine.Peer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []engine.Peer
+	for name, at := range p.address {
+		if name != self {
+			out = append(out, engine.Peer{Name: name, Address: at})
+		}
+	}
+	return out
+}
+
 // hear takes a leader's word for where the members are.
 func (p *peers) hear(r lease.Request) {
 	p.mu.Lock()

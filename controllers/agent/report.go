@@ -32,6 +32,7 @@ type reporter struct {
 	recoverUntil lease.Time // and its recovery
 	sample       sample
 	handOver     *engine.HandOver
+	raised       *engine.Raise
 	heard        lease.LeaderAt    // the newest word of a leader that this member followed
 	former       string            // the newest leader that was known
 	ailing       string            // why the member cannot do its work
@@ -91,7 +92,7 @@ func (r *reporter) keep() (keptReporter, bool) {
 		return keptReporter{}, false
 	}
 	defer r.mu.Unlock()
-	return keptReporter{HandOver: r.handOver, Former: r.former, Step: r.step, Aborted: maps.Clone(r.aborted)}, true
+	return keptReporter{HandOver: r.handOver, Raised: r.raised, Former: r.former, Step: r.step, Aborted: maps.Clone(r.aborted)}, true
 }
 
 // maxAborted bounds the switchovers that are remembered as called off.
@@ -106,13 +107,16 @@ func (r *reporter) event(e lease.Event) {
 	case lease.EventElected, lease.EventPromoted, lease.EventRouted:
 		r.handOver = &engine.HandOver{
 			Epoch: int64(e.Epoch), Cause: e.Cause, Why: e.Line.Why, From: r.handOverFrom(e),
-			Seen: wall(e.Line.Seen, now, at), Released: wall(max(e.Line.Released, e.Line.Expired), now, at), Elected: wall(e.Line.Elected, now, at),
+			Waited: e.Line.WaitedFor(), Seen: wall(e.Line.Seen, now, at), Released: wall(e.Line.Released, now, at),
+			Expired: wall(e.Line.Expired, now, at), Elected: wall(e.Line.Elected, now, at),
 			Promoted: wall(e.Line.Promoted, now, at), Routed: wall(e.Line.Routed, now, at),
 			Synchronous: r.aim.Synchronous, Ahead: -1,
 		}
 		if h := r.heard; h.End.Known && h.Name == r.handOver.From && e.Line.Elected > h.Heard {
 			r.handOver.Quiet = e.Line.Elected.Sub(h.Heard).Milliseconds()
 		}
+	case lease.EventRaised:
+		r.raised = &engine.Raise{Epoch: int64(e.Epoch), Why: e.Cause, At: at.UnixMilli()}
 	case lease.EventAborted:
 		if s := r.aim.Switchover; s != nil {
 			r.callOff(s.ID, e.Cause)
@@ -121,7 +125,7 @@ func (r *reporter) event(e lease.Event) {
 		if o := r.aim.Recovery; o != nil {
 			r.callOff(o.ID, e.Cause)
 		}
-	case lease.EventReleased, lease.EventExpired, lease.EventSuperseded, lease.EventGaveUp, lease.EventRaised, lease.EventMembers,
+	case lease.EventReleased, lease.EventExpired, lease.EventSuperseded, lease.EventGaveUp, lease.EventMembers,
 		lease.EventDegraded, lease.EventRestored, lease.EventIgnored, lease.EventBroken:
 		return
 	}
@@ -176,7 +180,7 @@ func (r *reporter) build() engine.Report {
 	w, d := r.sample.Word, r.sample.Word.Decision
 	out := r.sample.Report
 	out.Instance, out.UID, out.AgentVersion = r.cfg.Instance, r.cfg.UID, r.cfg.Version
-	out.Revision, out.Architecture = r.revision, runtime.GOARCH
+	out.Revision, out.Architecture, out.Goroutines = r.revision, runtime.GOARCH, runtime.NumGoroutine()
 	if r.exchange != nil {
 		out.AgentDigest, out.Exchange = r.exchange()
 	}
@@ -198,7 +202,10 @@ func (r *reporter) build() engine.Report {
 	if r.ailing == "" { // of one that hangs nothing is asked
 		out.Data, out.WAL = volume(r.cfg.DataDir), volume(r.cfg.WALDir)
 	}
-	out.HandOver = r.measured(d.Record)
+	out.HandOver, out.Raised = r.measured(d.Record), r.raised
+	if wait := r.sample.Wait; wait.For != lease.WaitNothing {
+		out.Waits = &engine.Wait{For: string(wait.For), Text: wait.Words()}
+	}
 	out.Requests = r.answers()
 	out.Converged = w.Settled && r.hasAim && w.Server.Life == wantedLife(d) && w.Trouble == (trouble{})
 	if w.Server.Life != up {
@@ -211,6 +218,9 @@ func (r *reporter) build() engine.Report {
 	if r.ailing != "" {
 		out.Ready, out.Converged, out.Reason, out.Problem = false, false, volumeHangs, r.ailing
 		return out
+	}
+	if out.Reason == "" && d.Reason == lease.ReasonOlder {
+		out.Reason, out.Problem = leaseOlder, d.Reason
 	}
 	r.progress(&out)
 	if still := r.clock.Now().Sub(r.step); out.Ready && out.Role == engine.Replica && still >= behindFor {
@@ -262,6 +272,9 @@ const (
 	standsStill = "StandsStill"
 	replayHeld  = "ReplayHeld"
 )
+
+// leaseOlder is the reason of a member that would take over, and may not: the Lease came back from a backup, or was lost, and nobody leads.
+const leaseOlder = "LeaseOlder"
 
 // roomless says that a volume has no room left to speak of.
 func roomless(v engine.VolumeUse) bool { return v.Size > 0 && v.Size-v.Used < leastRoom }
@@ -359,7 +372,7 @@ func (r *reporter) recovering(o engine.Recovery) engine.Answer {
 func stateOf(r engine.Report) engine.Report {
 	r.Applied, r.Effort, r.Fell = engine.Position{}, 0, 0
 	r.Position, r.LagBytes, r.WALBytes, r.Connections = engine.Position{}, 0, 0, 0
-	r.Data, r.WAL = engine.VolumeUse{}, engine.VolumeUse{}
+	r.Data, r.WAL, r.Goroutines = engine.VolumeUse{}, engine.VolumeUse{}, 0
 	slots := make([]engine.Slot, len(r.Slots))
 	for i, s := range r.Slots {
 		s.Retained = 0

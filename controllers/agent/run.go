@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/lease"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 )
 
 // Run serves until the context ends, or until leave is closed and the member has handed over and stopped. The server is dead when
@@ -102,7 +103,7 @@ const (
 func (a *Agent) listen(fail func(error)) error {
 	s := &service{
 		cfg: a.cfg, log: a.log, certs: a.certs, reporter: a.reporter, take: a.take, program: a.exchange.take,
-		lease: lease.Handler(fresher{a}, callerOf(a.cfg.UID)),
+		lease: lease.Handler(fresher{a}, callerOf(a.cfg.UID)), relay: newRelay(func() []engine.Peer { return a.peers.others(a.cfg.Instance) }, a.client.WatchReports),
 	}
 	h := &health{clock: a.clock, pulse: a.keeper.beat, reporter: a.reporter}
 	made, err := s.doors(a.taken, h.handler(), fail)

@@ -48,6 +48,8 @@ type server struct {
 	Restarting bool
 	// FellAt is when an up server ended by itself; zero once it is started again.
 	FellAt lease.Time
+	// Fell is true from the end of a server that ended by itself until another one has converged to its role.
+	Fell bool
 	// RetryAt is when the step that failed last may be tried again.
 	RetryAt lease.Time
 	// Full is true from the end of a server that had no room left on its volume until there is some.
@@ -75,6 +77,8 @@ type seen struct {
 	Unfit bool
 	// Streams is true of a replica that receives, applied or not.
 	Streams bool
+	// Rebuilds names a member that is being copied, by the leader's word; empty for none.
+	Rebuilds string
 	// Cramped says that the volume of the data has no room for anything.
 	Cramped bool
 	// SyncPeers that are connected bound the synchronous count in mode preferred, once the Lease says that fewer hold all; negative

@@ -38,8 +38,10 @@ type service struct {
 	log      *slog.Logger
 	certs    *certificates
 	reporter teller
+	// relay passes on what other members say; nil for nothing.
+	relay *relay
 	// take an aim: nil, or why not.
-	take func(engine.Aim) error
+	take func(aim engine.Aim, raw []byte) error
 	// program takes another program for this process: nil, or why not.
 	program func(ctx context.Context, from io.Reader, size int64, digest, version string) error
 	// lease takes the members' messages about the leadership.
@@ -54,7 +56,7 @@ type teller interface {
 func (s *service) handler(closing <-chan struct{}) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT /v1/aim", s.only(manager, s.putAim))
-	mux.HandleFunc("GET /v1/report", s.only(anyone, func(w http.ResponseWriter, r *http.Request, _ client.Identity) { s.getReport(w, r, closing) }))
+	mux.HandleFunc("GET "+client.ReportPath, s.only(anyone, func(w http.ResponseWriter, r *http.Request, who client.Identity) { s.getReport(w, r, who, closing) }))
 	if s.program != nil { // a witness is made anew
 		mux.HandleFunc("PUT "+client.ProgramPath, s.only(manager, s.putProgram))
 	}
@@ -129,14 +131,15 @@ func (s *service) only(who callers, next answer) http.HandlerFunc {
 
 func (s *service) putAim(w http.ResponseWriter, r *http.Request, _ client.Identity) {
 	var a engine.Aim
-	if !decode(w, r, maxState, &a) {
+	raw, ok := decode(w, r, maxState, &a)
+	if !ok {
 		return
 	}
 	if why := misdirected(s.cfg, a); why != "" {
 		http.Error(w, why, http.StatusMisdirectedRequest)
 		return
 	}
-	err := s.take(a)
+	err := s.take(a, raw)
 	var stale *staleError
 	switch {
 	case errors.As(err, &stale):
@@ -177,38 +180,32 @@ func (e *staleError) Error() string {
 	return fmt.Sprintf("the aim was decided on epoch %d, this agent has seen epoch %d", e.aim, e.seen)
 }
 
-func (s *service) getReport(w http.ResponseWriter, r *http.Request, closing <-chan struct{}) {
+func (s *service) getReport(w http.ResponseWriter, r *http.Request, who client.Identity, closing <-chan struct{}) {
 	if r.URL.Query().Get("watch") != "true" {
 		report, _, _ := s.reporter.get()
 		w.Header().Set("Content-Type", "application/json")
 		writeJSON(w, report)
 		return
 	}
-	s.watch(w, r, closing)
+	s.watch(w, r, who, closing)
 }
 
-// watch streams reports, one a line.
-func (s *service) watch(w http.ResponseWriter, r *http.Request, closing <-chan struct{}) {
+// watch streams reports, one a line; those of the other members too for a manager that asks for them.
+func (s *service) watch(w http.ResponseWriter, r *http.Request, who client.Identity, closing <-chan struct{}) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	out := http.NewResponseController(w)
 	ctx, cancel := context.WithTimeout(r.Context(), watchFor)
 	defer cancel()
+	var members *relayed
+	if who.Manager && r.URL.Query().Get("members") == "true" {
+		members = s.relay.begin()
+		defer members.end()
+	}
 	for {
+		members.follow(ctx)
 		report, _, changed := s.reporter.get()
-		if err := out.SetWriteDeadline(time.Now().Add(requestTimeout)); err != nil {
+		if !writeLine(w, report) || !pass(ctx, w, members.reports(), changed, closing) {
 			return
 		}
-		if !writeJSON(w, report) || out.Flush() != nil {
-			return
-		}
-		timer := time.NewTimer(watchEvery)
-		select {
-		case <-ctx.Done():
-		case <-closing:
-		case <-changed:
-		case <-timer.C:
-		}
-		timer.Stop()
 		pause := time.NewTimer(watchPause)
 		select {
 		case <-ctx.Done():
@@ -222,28 +219,54 @@ func (s *service) watch(w http.ResponseWriter, r *http.Request, closing <-chan s
 	}
 }
 
+// pass others' reports on until it is time for this member's own; false if the watcher is gone. What they say has had its pause where
+// it comes from.
+func pass(ctx context.Context, w http.ResponseWriter, others <-chan engine.Report, changed, closing <-chan struct{}) bool {
+	timer := time.NewTimer(watchEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case r := <-others:
+			if !writeLine(w, r) {
+				return false
+			}
+			continue
+		case <-ctx.Done():
+		case <-closing:
+		case <-changed:
+		case <-timer.C:
+		}
+		return true
+	}
+}
+
+func writeLine(w http.ResponseWriter, r engine.Report) bool {
+	out := http.NewResponseController(w)
+	return out.SetWriteDeadline(time.Now().Add(requestTimeout)) == nil && writeJSON(w, r) && out.Flush() == nil
+}
+
 // wantsFresh says that the answer's position decides: who asks waits for this member to hold all.
 func wantsFresh(r lease.Request, self string) bool {
 	return r.Kind == lease.KindGrant && r.Heir == self || r.Kind == lease.KindPreVote
 }
 
-// decode reads one bounded JSON value, or answers what is wrong with it.
-func decode(w http.ResponseWriter, r *http.Request, limit int64, into any) bool {
+// decode reads one bounded JSON value and returns it as it came, or answers what is wrong with it.
+func decode(w http.ResponseWriter, r *http.Request, limit int64, into any) ([]byte, bool) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
 		http.Error(w, fmt.Sprintf("the request is larger than %d bytes", limit), http.StatusRequestEntityTooLarge)
-		return false
+		return nil, false
 	case err != nil:
 		http.Error(w, "the request ended early", http.StatusBadRequest)
-		return false
+		return nil, false
 	}
 	if err := json.Unmarshal(raw, into); err != nil {
 		http.Error(w, "the request is no JSON value of the right kind: "+err.Error(), http.StatusBadRequest)
-		return false
+		return nil, false
 	}
-	return true
+	return raw, true
 }
 
 func writeJSON(w io.Writer, v any) bool {

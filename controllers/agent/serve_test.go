@@ -35,6 +35,7 @@ type desk struct {
 
 	mu   sync.Mutex
 	aims []engine.Aim
+	raws [][]byte
 	asks []lease.Request
 }
 
@@ -67,13 +68,13 @@ func newDesk(t *testing.T) *desk {
 	return d
 }
 
-func (d *desk) take(a engine.Aim) error {
+func (d *desk) take(a engine.Aim, raw []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if a.Epoch < 7 {
 		return &staleError{aim: a.Epoch, seen: 7}
 	}
-	d.aims = append(d.aims, a)
+	d.aims, d.raws = append(d.aims, a), append(d.raws, raw)
 	return nil
 }
 

@@ -31,26 +31,31 @@ func (c Config) aimPath() string     { return c.statePath("aim.json") }
 func (c Config) memoryPath() string  { return c.statePath("agent.json") }
 func (c Config) promisePath() string { return c.statePath("promise.json") }
 
-// loadAim returns the aim on the volume, and false if there is none or it is for somebody else: a volume may have come from
-// another Database.
-func loadAim(c Config) (engine.Aim, bool, error) {
-	var a engine.Aim
-	found, err := load(c.aimPath(), &a)
+// loadAim returns the aim on the volume with its revision, and false if there is none or it is for somebody else: a volume may have come
+// from another Database.
+func loadAim(c Config) (aim engine.Aim, revision string, found bool, err error) {
+	var raw json.RawMessage
+	found, err = load(c.aimPath(), &raw)
 	if err != nil || !found {
-		return engine.Aim{}, false, err
+		return engine.Aim{}, "", false, err
 	}
-	if misdirected(c, a) != "" {
-		return engine.Aim{}, false, nil
+	if err := json.Unmarshal(raw, &aim); err != nil {
+		return engine.Aim{}, "", false, fmt.Errorf("read %s: %w", c.aimPath(), err)
 	}
-	return a, true, nil
+	if misdirected(c, aim) != "" {
+		return engine.Aim{}, "", false, nil
+	}
+	return aim, engine.RevisionOf(raw), true, nil
 }
 
 // recalled is the aim on the volume without its switchover or recovery: how long ago that was asked for, the volume does not know. The
-// manager sends it again if it still holds, since the aim without it has another revision.
-func recalled(c Config) (engine.Aim, bool, error) {
-	aim, found, err := loadAim(c)
-	aim.Switchover, aim.Recovery = nil, nil
-	return aim, found, err
+// manager sends it again if it still holds, since what is left has no revision.
+func recalled(c Config) (aim engine.Aim, revision string, found bool, err error) {
+	aim, revision, found, err = loadAim(c)
+	if aim.Switchover != nil || aim.Recovery != nil {
+		aim.Switchover, aim.Recovery, revision = nil, nil, ""
+	}
+	return aim, revision, found, err
 }
 
 // misdirected says why the aim is not for this agent, or "".

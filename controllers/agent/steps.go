@@ -50,7 +50,7 @@ func (k *keeper) condemned() bool {
 func (k *keeper) gone() {
 	old := k.server
 	k.server = server{
-		Life: down, FellAt: old.FellAt, RetryAt: old.RetryAt, Restarting: old.Restarting, Full: old.Full, Due: old.Due,
+		Life: down, FellAt: old.FellAt, Fell: old.Fell, RetryAt: old.RetryAt, Restarting: old.Restarting, Full: old.Full, Due: old.Due,
 	}
 	k.proc = nil
 	k.upSince = time.Time{}
@@ -73,7 +73,7 @@ func (k *keeper) fell() {
 		k.trouble, k.stumbled = trouble{"ServerFailed", text}, ""
 		if k.lacks(leastRoom) {
 			// It is back at once, as soon as there is room: that is what the leadership waits for.
-			k.server.Full, k.server.Restarting = true, true
+			k.server.Full, k.server.Restarting, k.server.Fell = true, true, false
 			k.trouble = trouble{volumeFull, k.cfg.fullWords()}
 		}
 		k.log.Warn("server ended by itself", "exit", exit.String(), "falls", k.falls, "full", k.server.Full)
@@ -83,7 +83,7 @@ func (k *keeper) fell() {
 
 // falling notes that a server was lost, and when the next may be tried.
 func (k *keeper) falling() {
-	k.server.FellAt = k.clock.Now()
+	k.server.FellAt, k.server.Fell = k.clock.Now(), true
 	k.falls++
 	k.server.RetryAt = k.clock.Now().Add(backoff(200*time.Millisecond, 30*time.Second, k.falls-1))
 }
@@ -137,7 +137,7 @@ func (k *keeper) startServer(next step) {
 	k.out = newOutput(read, nil)
 	go k.forward(k.out)
 	k.proc, k.upSince = p, time.Now()
-	k.server = server{Life: up, Kind: engine.Replica, Token: token, Barrier: k.server.Barrier}
+	k.server = server{Life: up, Kind: engine.Replica, Token: token, Barrier: k.server.Barrier, Fell: k.server.Fell}
 	if next.Role.Kind == engine.Primary {
 		k.server.Kind = engine.Primary
 	}
@@ -245,7 +245,7 @@ func (k *keeper) finish(r result) {
 
 // became notes that the role is in force.
 func (k *keeper) became(role engine.Role) {
-	k.server.Became, k.server.Quiesced = &role, false
+	k.server.Became, k.server.Quiesced, k.server.Fell = &role, false, false
 	k.server.Uses = k.server.Secrets
 	k.server.LookAgain = k.clock.Now().Add(lookAgain)
 }

@@ -21,14 +21,10 @@ const (
 )
 
 const (
-	// stillPatience is how long a replica may stand still behind its leader before something is done, and little how many bytes it must
-	// be behind for that: a primary's log may for half a minute end in the middle of a record that no replica can apply. What is behind
-	// by less has littlePatience.
-	stillPatience  = time.Minute
-	littlePatience = 5 * time.Minute
+	// little is how many bytes a replica must be behind to have no more than the usual patience: a primary's log may for half a minute end
+	// in the middle of a record that no replica can apply. What is behind by less has littlePatience.
 	little         = 64 << 10
-	// turnPatience is what each further member by name waits longer: what stops several is not mended on all at once.
-	turnPatience = 20 * time.Second
+	littlePatience = 5 * time.Minute
 	// effortMost is how long one that works hard may take over one step.
 	effortMost = 10 * time.Minute
 	// stepMost is what one look counts for at most: an agent that got no processor for longer knows nothing about that time.
@@ -71,8 +67,12 @@ type stand struct {
 	PID int
 }
 
+// bounds of a standstill, as Config names them.
+type bounds struct{ still, turn time.Duration }
+
 // progress judges a replica by the bytes that it applies, against how far its leader's log goes.
 type progress struct {
+	bounds  bounds
 	last    lease.Time
 	pid     int
 	ends    int64 // of servers in the middle of what they applied
@@ -96,7 +96,7 @@ func (p *progress) look(now lease.Time, f footing) stand {
 	}
 	p.last = now
 	if !f.Replica {
-		*p = progress{last: now}
+		*p = progress{bounds: p.bounds, last: now}
 		return p.stand
 	}
 	ended := f.Fell > p.ends
@@ -120,7 +120,7 @@ func (p *progress) look(now lease.Time, f footing) stand {
 		return p.stand // nothing to judge it by
 	}
 	if !f.lacks(leader) || p.goal != (engine.Position{}) && !f.lacks(p.goal) {
-		*p = progress{last: now, pid: p.pid, applied: f.Applied, best: f.Applied.Bytes, effort: f.Effort, ends: f.Fell}
+		*p = progress{bounds: p.bounds, last: now, pid: p.pid, applied: f.Applied, best: f.Applied.Bytes, effort: f.Effort, ends: f.Fell}
 	}
 	p.stand.PID, p.stand.Streams = p.pid, f.Streams
 	if !f.lacks(leader) {
@@ -159,7 +159,7 @@ func (p *progress) count(step time.Duration, f footing) {
 		return
 	}
 	switch {
-	case f.Hold != nil && (f.Hold.Most < 0 || p.held <= time.Duration(f.Hold.Most)*time.Millisecond+stillPatience):
+	case f.Hold != nil && (f.Hold.Most < 0 || p.held <= time.Duration(f.Hold.Most)*time.Millisecond+p.bounds.still):
 		p.held += step
 	case hard && p.worked < effortMost:
 		p.worked += step
@@ -171,10 +171,11 @@ func (p *progress) count(step time.Duration, f footing) {
 func (p *progress) judge(f footing, leader engine.Position) {
 	still := p.still + p.fell
 	behind := int64(leader.Bytes - min(f.Applied.Bytes, leader.Bytes))
-	patience := stillPatience + time.Duration(f.Turn)*turnPatience
+	patience := p.bounds.still
 	if behind <= little && leader.Timeline == f.Applied.Timeline {
-		patience = littlePatience + time.Duration(f.Turn)*turnPatience
+		patience = littlePatience
 	}
+	patience += time.Duration(f.Turn) * p.bounds.turn
 	patience <<= max(0, min(p.tries-1, doublings))
 	s := &p.stand
 	open := p.goal != (engine.Position{})

@@ -9,10 +9,8 @@ func withheld(s seen) string {
 	if record.Version == 0 {
 		return "the Lease has not been read yet"
 	}
-	for _, m := range s.Aim.Members {
-		if m.Name != s.Aim.Member && !record.IsVoter(m.Name) {
-			return fmt.Sprintf("another instance is being copied (%s)", m.Name)
-		}
+	if s.Rebuilds != "" && s.Rebuilds != s.Aim.Member {
+		return fmt.Sprintf("another instance is being copied (%s)", s.Rebuilds)
 	}
 	if s.Cramped {
 		return "its volume has no room"

@@ -39,8 +39,47 @@ func (p phaseOf) footing(now lease.Time, i int) footing {
 	return f
 }
 
+// usual bounds are those of an agent that nobody has configured.
+func usual() bounds { return Config{}.withDefaults().bounds() }
+
+func TestTheUsualPatienceWithAStandstill(t *testing.T) {
+	if diff := cmp.Diff(bounds{still: time.Minute, turn: 20 * time.Second}, usual(), cmp.AllowUnexported(bounds{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	given := Config{Still: time.Second, Turn: 2 * time.Second}
+	if diff := cmp.Diff(bounds{still: time.Second, turn: 2 * time.Second}, given.withDefaults().bounds(), cmp.AllowUnexported(bounds{})); diff != "" {
+		t.Errorf("given (-want +got):\n%s", diff)
+	}
+}
+
+// TestAnAgentsPatienceIsItsConfigs: what the configuration says is what its replica is judged by, also after a time as primary.
+func TestAnAgentsPatienceIsItsConfigs(t *testing.T) {
+	p := progress{bounds: bounds{still: 20 * time.Second, turn: time.Second}}
+	stands := phaseOf{leader: 1 << 30, leaderGrows: 1 << 20, applied: 1000, pid: 11}
+	now := lease.Time(1e12)
+	look := func(life phaseOf, seconds int) (got stand) {
+		for i := range seconds {
+			now = now.Add(time.Second)
+			got = p.look(now, life.footing(now, i))
+		}
+		return got
+	}
+	for range 2 {
+		if got := look(stands, 18); got.Do != leaveIt {
+			t.Errorf("too early: %+v", got)
+		}
+		if got := look(stands, 4); got.Do != startAgain {
+			t.Errorf("too late: %+v", got)
+		}
+		leads := stands
+		leads.leads = true
+		look(leads, 1)
+	}
+}
+
 func TestAReplicaIsJudgedByItsBytes(t *testing.T) {
 	const far = 1 << 30
+	stillPatience, turnPatience := usual().still, usual().turn
 	query := &engine.Hold{Why: "a query", Most: 30_000}
 	forever := &engine.Hold{Why: "a query for ever", Most: -1}
 	stands := phaseOf{leader: far, leaderGrows: 1 << 20, applied: 1000, pid: 11}
@@ -115,7 +154,7 @@ func TestAReplicaIsJudgedByItsBytes(t *testing.T) {
 		},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			var p progress
+			p := progress{bounds: usual()}
 			now := lease.Time(1e12)
 			var got stand
 			for _, life := range row.life {
@@ -136,7 +175,7 @@ func TestAReplicaIsJudgedByItsBytes(t *testing.T) {
 
 // TestServersThatEndUnseen: each lives for less than a look takes.
 func TestServersThatEndUnseen(t *testing.T) {
-	var p progress
+	p := progress{bounds: usual()}
 	now := lease.Time(1e12)
 	life := phaseOf{leader: 1 << 30, leaderGrows: 1 << 20, applied: 5000, pid: 11}
 	p.look(now, life.footing(now, 0))
@@ -159,7 +198,7 @@ func TestServersThatEndUnseen(t *testing.T) {
 }
 
 func TestAnAgentWithoutProcessorKnowsNothingOfThatTime(t *testing.T) {
-	var p progress
+	p := progress{bounds: usual()}
 	stands := phaseOf{leader: 1 << 30, applied: 1000, pid: 11}
 	now := lease.Time(1e12)
 	for i := range 4 {
@@ -173,20 +212,23 @@ func TestAnAgentWithoutProcessorKnowsNothingOfThatTime(t *testing.T) {
 func TestWhoIsNotCopiedAnew(t *testing.T) {
 	three, two := []string{"orders-1", "orders-2", "orders-3"}, []string{"orders-1", "orders-2"}
 	for sentence, row := range map[string]struct {
-		voters  []string
-		members int
-		mode    string
-		streams bool
-		want    bool
+		voters   []string
+		members  int
+		mode     string
+		streams  bool
+		want     bool
+		rebuilds string
 	}{
-		"the only other copy beside a witness, which writes wait for": {[]string{"orders-1", "orders-2", "orders-w1"}, 2, "required", true, false},
-		"one of three":                                       {three, 3, "required", true, true},
-		"one that is no voter any more":                      {two[1:], 2, "required", false, true},
-		"one whose Lease is not known":                       {nil, 3, "required", false, false},
-		"one while another is being copied":                  {two, 3, "required", true, false},
-		"the only other copy, which writes wait for":         {two, 2, "required", true, false},
-		"the only other copy, which receives nothing anyway": {two, 2, "required", false, true},
-		"the only other copy, which no write waits for":      {two, 2, "preferred", true, true},
+		"the only other copy beside a witness, which writes wait for": {[]string{"orders-1", "orders-2", "orders-w1"}, 2, "required", true, false, ""},
+		"one while another is being copied":                           {three, 3, "required", false, false, "orders-3"},
+		"one that is being copied itself":                             {three, 3, "required", false, true, "orders-1"},
+		"one although a wanted instance never comes":                  {two, 3, "required", false, true, ""},
+		"one of three":                                       {three, 3, "required", true, true, ""},
+		"one that is no voter any more":                      {two[1:], 2, "required", false, true, ""},
+		"one whose Lease is not known":                       {nil, 3, "required", false, false, ""},
+		"the only other copy, which writes wait for":         {two, 2, "required", true, false, ""},
+		"the only other copy, which receives nothing anyway": {two, 2, "required", false, true, ""},
+		"the only other copy, which no write waits for":      {two, 2, "preferred", true, true, ""},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			s := follows()
@@ -197,7 +239,7 @@ func TestWhoIsNotCopiedAnew(t *testing.T) {
 			if slices.Contains(row.voters, "orders-w1") {
 				s.Decision.Record.Witness = "orders-w1"
 			}
-			s.Aim.Members, s.Aim.Synchronous, s.Streams = s.Aim.Members[:row.members], row.mode, row.streams
+			s.Aim.Members, s.Aim.Synchronous, s.Streams, s.Rebuilds = s.Aim.Members[:row.members], row.mode, row.streams, row.rebuilds
 			if why := withheld(s); (why == "") != row.want {
 				t.Errorf("withheld: %q", why)
 			}

@@ -177,7 +177,7 @@ func (w *Witness) leave(ctx context.Context) {
 
 func (w *Witness) listen(fail func(error)) ([]*door, error) {
 	s := &service{
-		cfg: w.cfg, log: w.log, certs: w.certs, reporter: w, take: func(engine.Aim) error { return nil }, lease: lease.Handler(w, callerOf(w.cfg.UID)),
+		cfg: w.cfg, log: w.log, certs: w.certs, reporter: w, take: func(engine.Aim, []byte) error { return nil }, lease: lease.Handler(w, callerOf(w.cfg.UID)),
 	}
 	return s.doors(nil, probeHandler(w.alive, w.alive, w.ready), fail)
 }

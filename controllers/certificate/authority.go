@@ -129,8 +129,8 @@ func sign(random io.Reader, template *x509.Certificate, by *Authority) (Pair, er
 		return Pair{}, fmt.Errorf("encode the key: %w", err)
 	}
 	return Pair{
-		Certificate: pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: der}),
-		Key:         pem.EncodeToMemory(&pem.Block{Type: blockKey, Bytes: raw}),
+		Certificate: bytes.Clone(pem.EncodeToMemory(&pem.Block{Type: blockCertificate, Bytes: der})), // whose buffer is twice as large
+		Key:         bytes.Clone(pem.EncodeToMemory(&pem.Block{Type: blockKey, Bytes: raw})),
 	}, nil
 }
 

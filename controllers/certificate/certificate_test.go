@@ -281,3 +281,17 @@ func FuzzParseMaterial(f *testing.F) {
 		}
 	})
 }
+
+func TestMaterialHoldsWhatSecretsSayAlikeOnce(t *testing.T) {
+	m := certificate.Material{
+		Trusted: []byte("one"), ServerTrusted: []byte("one"), Signer: certificate.Pair{Certificate: []byte("one"), Key: []byte("k")},
+		Next: certificate.Pair{Certificate: []byte("two"), Key: []byte("l")},
+	}
+	shared := m.Shared()
+	if diff := cmp.Diff(m, shared); diff != "" {
+		t.Errorf("it says something else (-before +after):\n%s", diff)
+	}
+	if &shared.Signer.Certificate[0] != &shared.Trusted[0] || &shared.ServerTrusted[0] != &shared.Trusted[0] {
+		t.Error("the bundle is held more than once")
+	}
+}

@@ -1,6 +1,7 @@
 package certificate
 
 import (
+	"bytes"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -70,6 +71,17 @@ func ParseMaterial(authority, server map[string][]byte, members map[string]map[s
 		m.NextSigns, _ = time.Parse(time.RFC3339, string(raw))
 	}
 	return m, nil
+}
+
+// Shared is the same material, which holds what several Secrets say alike only once: with one authority its certificate is the bundle of all
+// that are trusted, and each leaf's Secret has it again.
+func (m Material) Shared() Material {
+	for _, same := range []*[]byte{&m.Signer.Certificate, &m.Next.Certificate, &m.ServerTrusted} {
+		if bytes.Equal(*same, m.Trusted) {
+			*same = m.Trusted
+		}
+	}
+	return m
 }
 
 func (m Material) check(authority map[string][]byte) error {

@@ -1,12 +1,14 @@
 package database
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +18,9 @@ import (
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/certificate"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 )
+
+// idleAgent is how long a connection for aims is kept: they come in a few passes one after another, and then none for days.
+const idleAgent = 5 * time.Second
 
 // Dialer talks to agents by mTLS, with a certificate that the Database's own authority issues to the manager in memory.
 type Dialer struct {
@@ -46,6 +51,11 @@ func (d *Dialer) SetAim(ctx context.Context, to Target, aim engine.Aim) error {
 // WatchReports calls heard for each report until the stream or the context ends.
 func (d *Dialer) WatchReports(ctx context.Context, from Target, heard func(engine.Report)) error {
 	return d.client(from).WatchReports(ctx, engine.Peer{Name: from.Instance, Address: from.PodIP}, heard)
+}
+
+// WatchMembers calls heard for each report of the agent, and for those of other members that it passes on.
+func (d *Dialer) WatchMembers(ctx context.Context, from Target, heard func(engine.Report)) error {
+	return d.client(from).WatchMembers(ctx, engine.Peer{Name: from.Instance, Address: from.PodIP}, heard)
 }
 
 // Forget closes the connections to the agents of a Database that is gone.
@@ -79,13 +89,15 @@ func (d *Dialer) client(t Target) *client.Client {
 	if ok {
 		c.Close() // that of an earlier Database of the name
 	}
-	c = dialed{uid: t.UID, Client: client.New(t.UID, d.source(key, t.UID), d.options...)}
+	c = dialed{uid: t.UID, Client: client.New(t.UID, d.source(key, t.UID), slices.Concat([]client.Option{client.WithIdle(idleAgent)}, d.options)...)}
 	d.clients[key] = c
 	return c.Client
 }
 
-// source hands out the newest certificate and authorities at each handshake.
+// source hands out the newest certificate and authorities at each handshake. They are parsed once for all connections of a Database.
 func (d *Dialer) source(key types.NamespacedName, uid string) client.Source {
+	var mu sync.Mutex
+	var last parsed
 	return func() (*tls.Certificate, *x509.CertPool, error) {
 		pair, trusted, err := d.vault.clientCertificate(key, func(m certificate.Material, held certificate.Pair) (certificate.Pair, error) {
 			if !m.Stale(d.now(), held) {
@@ -96,14 +108,28 @@ func (d *Dialer) source(key types.NamespacedName, uid string) client.Source {
 		if err != nil {
 			return nil, nil, err
 		}
+		mu.Lock()
+		defer mu.Unlock()
+		if bytes.Equal(last.certificate, pair.Certificate) && bytes.Equal(last.trusted, trusted) {
+			return last.pair, last.pool, nil
+		}
 		cert, err := tls.X509KeyPair(pair.Certificate, pair.Key)
 		if err != nil {
 			return nil, nil, fmt.Errorf("read the manager's certificate for Database %s: %w", key, err)
 		}
+		cert.Leaf = nil // nobody looks at our own, which weighs as much as the agent's
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(trusted) {
 			return nil, nil, errors.New("the authority of Database " + key.String() + " holds no certificate")
 		}
-		return &cert, pool, nil
+		last = parsed{certificate: pair.Certificate, trusted: trusted, pair: &cert, pool: pool}
+		return last.pair, last.pool, nil
 	}
+}
+
+// parsed is what a certificate and authorities are in memory.
+type parsed struct {
+	certificate, trusted []byte
+	pair                 *tls.Certificate
+	pool                 *x509.CertPool
 }

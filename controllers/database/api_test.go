@@ -481,8 +481,8 @@ func TestANewManagerChangesNothing(t *testing.T) {
 	if diff := cmp.Diff(before, w.objects()); diff != "" {
 		t.Errorf("a restart of the manager was written down:\n%s", diff)
 	}
-	if open, _, _ := w.reports.counts(); open != 3 {
-		t.Errorf("the new manager follows %d agents", open)
+	if open, _, _, relayed := w.reports.counts(); open != 1 || relayed != 2 {
+		t.Errorf("the new manager has %d streams and hears of %d instances by the leader, want 1 and 2", open, relayed)
 	}
 }
 
@@ -887,7 +887,7 @@ func TestDeletionInEveryPhase(t *testing.T) {
 				t.Errorf("the manager goes on for a Database that is gone:\n%s", diff)
 			}
 			w.onlyOwned(uid)
-			if open, _, _ := w.reports.counts(); open != 0 {
+			if open, _, _, _ := w.reports.counts(); open != 0 {
 				t.Errorf("%d streams are still open", open)
 			}
 			w.noSeries()

@@ -164,7 +164,7 @@ func (r *Reconciler) secretsOf(ctx context.Context, s Seen, p Plan, a *Acted) ce
 			r.vault.doubt(s.key())
 			return s.Secrets.Material
 		}
-		r.vault.wrote(s.key(), func(held *Secrets) { held.Material = next })
+		r.vault.wrote(s.key(), func(held *Secrets) { held.Material = next.Shared() })
 		a.LookAgain = soonest(a.LookAgain, time.Millisecond)
 	}
 	a.failed(r.writeConnection(ctx, s, p, next, a))
@@ -215,15 +215,15 @@ func (r *Reconciler) writeConnection(ctx context.Context, s Seen, p Plan, m cert
 		}
 	}
 	secret := desired.ConnectionSecret(p.Inputs, desired.Connection{Username: s.Secrets.Owner, Password: password, Authority: m.ServerTrusted})
-	if sameData(s.Secrets.Connection, secret.Data) {
+	sum := sumOfData(secret.Data)
+	if s.Secrets.Connection == sum {
 		return nil
 	}
-	data := maps.Clone(secret.Data)
 	if err := r.write(ctx, r.writer.Apply, secret); err != nil {
 		r.vault.doubt(s.key())
 		return err
 	}
-	r.vault.wrote(s.key(), func(held *Secrets) { held.Password, held.Verifier, held.Connection = password, verifier, data })
+	r.vault.wrote(s.key(), func(held *Secrets) { held.Password, held.Verifier, held.Connection = password, verifier, sum })
 	a.LookAgain = soonest(a.LookAgain, time.Millisecond)
 	return nil
 }

@@ -1,6 +1,7 @@
 package database
 
 import (
+	"context"
 	"fmt"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -38,17 +39,16 @@ func CacheOptions(namespaces []string) (cache.Options, error) {
 	if err != nil {
 		return cache.Options{}, fmt.Errorf("select our own objects: %w", err)
 	}
-	// Nobody looks at the managedFields of what is not applied as a whole.
-	lean := cache.TransformStripManagedFields()
 	slim := &slimmer{}
 	out := cache.Options{
 		DefaultLabelSelector: labels.NewSelector().Add(*ours),
 		DefaultTransform:     slim.object,
 		ByObject: map[client.Object]cache.ByObject{
-			&v1.Database{}:          {Label: labels.Everything(), Transform: lean},
-			&coordinationv1.Lease{}: {Transform: lean},
-			&corev1.Node{}:          {Label: labels.Everything(), Transform: leanNode},
-			&corev1.Pod{}:           {Transform: slim.pod},
+			&v1.Database{}:                  {Label: labels.Everything(), Transform: slim.database},
+			&coordinationv1.Lease{}:         {Transform: slim.lease},
+			&corev1.Node{}:                  {Label: labels.Everything(), Transform: leanNode},
+			&corev1.Pod{}:                   {Transform: slim.pod},
+			&corev1.PersistentVolumeClaim{}: {Transform: slim.claim},
 		},
 	}
 	for _, namespace := range namespaces {
@@ -58,6 +58,20 @@ func CacheOptions(namespaces []string) (cache.Options, error) {
 		out.DefaultNamespaces[namespace] = cache.Config{}
 	}
 	return out, nil
+}
+
+// byDatabase is the field of the cached pods and claims by which those of one Database are found: a namespace may hold thousands.
+const byDatabase = ".metadata.labels." + v1.LabelDatabase
+
+// index the pods and the claims by their Database.
+func index(ctx context.Context, fields client.FieldIndexer) error {
+	for _, obj := range []client.Object{&corev1.Pod{}, &corev1.PersistentVolumeClaim{}} {
+		err := fields.IndexField(ctx, obj, byDatabase, func(o client.Object) []string { return []string{o.GetLabels()[v1.LabelDatabase]} })
+		if err != nil {
+			return fmt.Errorf("index %T by its Database: %w", obj, err)
+		}
+	}
+	return nil
 }
 
 // ClientOptions let Secrets and ConfigMaps be read by name, and never listed or watched.

@@ -1,6 +1,7 @@
 package database
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,12 +54,14 @@ func ready(s Seen, p Plan, status v1.DatabaseStatus) metav1.Condition {
 		}
 	case waitsForReplicas(s, p):
 		return is(false, v1.ReasonNoMajority, writesWait)
+	case !serves(s, p) && olderLease(s) != "":
+		return is(false, v1.ReasonLeaseOlder, olderLease(s))
 	case !serves(s, p) && lostMajority(s, p.Leadership) != "":
 		return is(false, v1.ReasonMajorityLost, lostMajority(s, p.Leadership))
 	case !serves(s, p) && p.Leadership.Degraded:
-		return is(false, v1.ReasonNoPrimary, fmt.Sprintf("no instance takes writes: %s alone is known to hold the newest ones, so no other may lead until it is back", p.Leadership.Leader))
+		return is(false, v1.ReasonNoPrimary, fmt.Sprintf("no instance takes writes: %s alone is known to hold the newest ones, so no other may lead until it is back", p.Leadership.Leader)+leaderless(s))
 	case !serves(s, p):
-		return is(false, v1.ReasonNoPrimary, "no instance takes writes; status.instances shows what each waits for"+perhapsLost(s, p.Leadership))
+		return is(false, v1.ReasonNoPrimary, "no instance takes writes"+cmp.Or(leaderless(s), "; status.instances shows what each waits for")+perhapsLost(s, p.Leadership))
 	default:
 		return is(false, v1.ReasonInstancesNotReady, fmt.Sprintf("%s instances are ready: waiting for %s", status.Ready, listed(notReady(p, status))))
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -16,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -80,7 +78,7 @@ func New(o Options) *Reconciler {
 	r := &Reconciler{
 		read: o.Read, live: o.Live, writer: o.Writer, agents: o.Agents, reports: o.Reports, metrics: o.Metrics, health: o.Health,
 		events: o.Events, now: o.Now, policy: o.Policy, around: o.Surroundings,
-		asked: newAsked(), attempts: newAttempts(), positions: newPositions(), vault: o.Vault, issued: o.Issued,
+		asked: newAsked(), attempts: newAttempts(o.Metrics.exchanged), positions: newPositions(), vault: o.Vault, issued: o.Issued,
 	}
 	return r
 }
@@ -98,6 +96,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{RequeueAfter: shortPause}, nil // what there is to see is still on its way
 	}
 	plan := decide(seen, r.around, r.now())
+	if plan.changes(seen) {
+		r.reports.Attend(req.NamespacedName)
+		if seen.relayed() {
+			return ctrl.Result{RequeueAfter: shortPause}, nil // to be decided on what each instance says itself
+		}
+	}
 	acted := r.apply(ctx, seen, plan)
 	status := r.positions.unlessIdle(seen, summarise(seen, plan, acted, r.now()))
 	err = errors.Join(acted.Err, r.report(ctx, seen, status))
@@ -137,22 +141,21 @@ func (r *Reconciler) report(ctx context.Context, s Seen, status v1.DatabaseStatu
 
 // SetupWithManager registers the reconciler: what wakes it, and how often it may fail.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, concurrent int) error {
+	if err := index(context.Background(), mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
 	asked := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{})
 	b := ctrl.NewControllerManagedBy(mgr).Named("database").For(&v1.Database{}, builder.WithPredicates(asked))
 	for _, obj := range whole() {
 		b = b.Watches(obj, handler.EnqueueRequestsFromMapFunc(databaseOf))
 	}
 	for _, obj := range ByMetadata() {
-		var only []builder.WatchesOption
-		if _, endpoints := obj.(*discoveryv1.EndpointSlice); endpoints {
-			// The leader writes its endpoints; only that the object goes is the manager's business.
-			only = append(only, builder.WithPredicates(onlyDeletions()))
-		}
-		b = b.WatchesMetadata(obj, handler.EnqueueRequestsFromMapFunc(databaseOf), only...)
+		b = b.WatchesMetadata(obj, handler.EnqueueRequestsFromMapFunc(databaseOf))
 	}
 	b = b.Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.databasesOn), builder.WithPredicates(movesInstances()))
 	err := b.WatchesRawSource(r.reports.Source()).WithOptions(controller.Options{
 		MaxConcurrentReconciles: concurrent,
+		EnableWarmup:            new(true), // a manager that stands by has its caches filled when its turn comes
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetry, maxRetry),
 	}).Complete(r)
 	if err != nil {
@@ -168,13 +171,4 @@ func databaseOf(_ context.Context, obj client.Object) []reconcile.Request {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: obj.GetNamespace(), Name: name}}}
-}
-
-func onlyDeletions() predicate.Predicate {
-	return predicate.Funcs{
-		CreateFunc:  func(event.CreateEvent) bool { return false },
-		UpdateFunc:  func(event.UpdateEvent) bool { return false },
-		GenericFunc: func(event.GenericEvent) bool { return false },
-		DeleteFunc:  func(event.DeleteEvent) bool { return true },
-	}
 }

@@ -92,6 +92,25 @@ type Removal struct {
 	Why    string
 }
 
+// changes says that the plan does more than to tell how things are and to keep objects as the spec and the Lease ask: that what it depends
+// on must be each instance's own word, not what the leader passes on. A leader can do much to its Database, but to have another member's
+// pod removed, or its authority no longer trusted, by a word in its name is not of that.
+func (p Plan) changes(s Seen) bool {
+	if len(p.Aims)+len(p.Pods)+len(p.Remove)+len(p.Answers) > 0 || p.Send != nil || p.Working != nil || p.Stalled != nil {
+		return true
+	}
+	if told := s.Database.Status.Effective; told == nil || p.Effective.StorageSize != nil && (told.StorageSize == nil || told.StorageSize.Cmp(*p.Effective.StorageSize) != 0) {
+		return true // volumes grow by what agents say of them
+	}
+	for name, role := range p.Roles {
+		wanted := desired.PodRole(p.Inputs, desired.Instance{Ordinal: ordinalOf(s.Database.Name, name)}, role)
+		if s.Pods[name].Labels[v1.LabelRole] != wanted.Labels[v1.LabelRole] {
+			return true // the Service of replicas selects by it
+		}
+	}
+	return p.Certificates != nil && rotates(s.Secrets.Material)
+}
+
 // draft is a plan in the making.
 type draft struct {
 	Plan
@@ -306,48 +325,6 @@ func (d *draft) earlierVolumes() bool {
 	}
 	d.stall(v1.ReasonVolumesExist, "volumes of an earlier Database of this name exist: %s; delete these PersistentVolumeClaims, or choose another name", strings.Join(names, ", "))
 	return d.Leadership.Epoch > 0 // a stray claim does not stop the care for one that runs
-}
-
-// credentials stops a new Database that lacks what it needs. One that runs goes on with what it has.
-func (d *draft) credentials() bool {
-	names := certificate.ServerLeaf(string(d.seen.Database.UID), d.seen.Database.Namespace, d.seen.Database.Name).DNSNames
-	if wish := desired.IssuedCertificate(d.Inputs, names); wish != nil {
-		d.Apply = append(d.Apply, wish)
-	}
-	problem := d.seen.Secrets.Problem
-	d.issuing(problem)
-	if problem == nil {
-		d.Certificates = d.wantedCertificates()
-		return true
-	}
-	if d.Leadership.Epoch == 0 {
-		return false
-	}
-	if m := d.seen.Secrets.Material; len(m.Signer.Certificate) > 0 {
-		d.Certificates = d.wantedCertificates()
-		if _, name := foreignName(d.seen.Database); name != "" && d.Certificates.Foreign == nil {
-			// The members' certificates go on being renewed; the server keeps the user's, of which a copy is at hand.
-			d.Certificates.Foreign = &certificate.Foreign{Pair: m.Server, Trusted: m.ServerTrusted}
-		}
-	}
-	return true
-}
-
-func (d *draft) wantedCertificates() *certificate.Wanted {
-	db := d.seen.Database
-	w := &certificate.Wanted{
-		UID: string(db.UID), Namespace: db.Namespace, Database: db.Name, Instances: secretInstances(d.seen),
-		Foreign: d.seen.Secrets.Foreign, Reported: map[string]string{},
-	}
-	for _, pods := range []map[string]*corev1.Pod{d.seen.Pods, d.seen.Witnesses} {
-		for name := range pods {
-			w.Reported[name] = "" // silent: a rotation waits for it, or it would be cut off
-		}
-	}
-	for name, h := range d.seen.Heard {
-		w.Reported[name] = h.Report.SecretsHash
-	}
-	return w
 }
 
 // objects are those that a Database has whatever its instances do.

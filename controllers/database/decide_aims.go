@@ -56,9 +56,15 @@ func (d *draft) aim(name string, report *engine.Report) engine.Aim {
 	if (name == d.Leadership.Leader || report.Leading) && d.seen.Lease != nil {
 		a.LeaseVersion = d.seen.Lease.ResourceVersion // one that leads, and is not who the Lease names, must hear of it
 	}
+	if report.Leading {
+		a.SliceVersion = d.seen.SliceVersion
+	}
 	if o := d.recovery; o != nil && o.target == name {
 		a.Recovery = &o.order
-		a.Epoch = max(a.Epoch, db.Status.Epoch) // the Lease may be gone, or come from a backup
+		a.Epoch = max(a.Epoch, db.Status.Epoch) // the Lease may be gone
+		for _, name := range sortedKeys(d.seen.Heard) {
+			a.Epoch = max(a.Epoch, d.seen.Heard[name].Report.Epoch) // or come from a backup of etcd, and the status with it
+		}
 	}
 	return a
 }

@@ -84,18 +84,11 @@ func (d *draft) unconvergedBeside(name string) string {
 		if other == name || r == nil {
 			continue // that a silent one is waited for, or not, is the engine's answer
 		}
-		if revision, err := d.aim(other, r).Revision(); err != nil || r.Revision != revision && !d.oldAgent(r) || !r.Converged {
+		if revision, err := d.aim(other, r).Revision(); err != nil || r.Revision != revision || !r.Converged {
 			return other
 		}
 	}
 	return ""
-}
-
-// oldAgent says that an agent is of another build, which knows nothing of what this one has added to an aim: the sum that it makes of
-// it is another, until it is exchanged.
-func (d *draft) oldAgent(r *engine.Report) bool {
-	program, held := d.around.Programs[r.Architecture]
-	return held && r.AgentDigest != "" && r.AgentDigest != program.Digest
 }
 
 // busy says that pods come or go already, so that nothing else may be taken down.
@@ -171,10 +164,11 @@ func (d *draft) leastBehind(fit func(name string) bool) string {
 }
 
 // handOver asks the leader to hand over for a purpose of the manager's. The id comes from the time's window, so that every pass of it
-// publishes the same aim, and a failed attempt is made again only in the next.
+// publishes the same aim, and a failed attempt is made again only in the next; and from the epoch, because an earlier leader may have
+// handed over by the same words, to whomever, and what the Lease says was carried out is not begun again.
 func (d *draft) handOver(purpose, target string) {
 	window := d.now.Truncate(handOverWindow)
-	id := fmt.Sprintf("%s-%s-%d", purpose, target, window.Unix())
+	id := fmt.Sprintf("%s-%s-%d-%d", purpose, target, d.Leadership.Epoch, window.Unix())
 	d.LookAgain = soonest(d.LookAgain, window.Add(handOverWindow).Sub(d.now)+time.Second)
 	d.work(v1.ReasonChanging, "handing over from %s to %s", d.Leadership.Leader, target)
 	d.handover = &engine.Switchover{ID: id, Target: target, Within: handOverWindow.Milliseconds()}

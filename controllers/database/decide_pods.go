@@ -218,6 +218,9 @@ func (d *draft) findings() bool {
 	if lost := lostMajority(d.seen, d.Leadership); lost != "" && bootstrapped(d.seen.Database) {
 		d.stall(v1.ReasonMajorityLost, "%s", lost)
 	}
+	if older := olderLease(d.seen); older != "" {
+		d.stall(v1.ReasonLeaseOlder, "%s", older)
+	}
 	for _, name := range byOrdinal(d.seen.Database.Name, sortedKeys(d.seen.Pods)) {
 		pod := d.seen.Pods[name]
 		if pod.DeletionTimestamp != nil {

@@ -33,6 +33,11 @@ func (d *draft) programs() bool {
 		d.work(v1.ReasonChanging, "waiting for %s to take its configuration before the agent of %s is exchanged for %s", other, next, program.Version)
 		return true
 	}
+	if fresh, rest := d.settling(); fresh != "" {
+		d.LookAgain = soonest(d.LookAgain, rest+time.Millisecond)
+		d.work(v1.ReasonChanging, "watching the new agent of %s for %s before that of %s is exchanged for %s", fresh, settles, next, program.Version)
+		return true
+	}
 	made, tried := d.seen.Attempts[next]
 	why := made.Why
 	if under := report.Exchange; under != nil && under.Failed && under.Digest == program.Digest {
@@ -54,6 +59,17 @@ func (d *draft) programs() bool {
 		}
 	}
 	return true
+}
+
+// settling is an instance that has run its new program for moments only, and for how long it is still watched.
+func (d *draft) settling() (string, time.Duration) {
+	for _, name := range d.Wanted {
+		made := d.seen.Attempts[name]
+		if rest := settles - d.now.Sub(made.Runs); !made.Runs.IsZero() && rest > 0 {
+			return name, rest
+		}
+	}
+	return "", 0
 }
 
 // nextProgram is the instance whose agent is exchanged next, and for what.

@@ -160,6 +160,28 @@ func TestVacate(t *testing.T) {
 			t.Errorf("one that is far behind is chosen: %q", got.Aims)
 		}
 	})
+	t.Run("each leader is asked by a name of its own, and one of them by the same in every pass", func(t *testing.T) {
+		asked := func(s *scene, after time.Duration) string {
+			plan := decide(s.Seen, surroundings(), noon().Add(after))
+			if len(plan.Aims) != 1 || plan.Aims[0].Aim.Switchover == nil {
+				t.Fatalf("aims %+v, want one for the leader", plan.Aims)
+			}
+			return plan.Aims[0].Aim.Switchover.ID
+		}
+		s := placed().cordon("node-a")
+		first := asked(s, 0)
+		if got := asked(s, handOverWindow/2); got != first {
+			t.Errorf("a later pass asks by %q, not %q", got, first)
+		}
+		s.lead(1, 9) // others led meanwhile
+		second := asked(s, time.Second)
+		if second == first {
+			t.Errorf("it is asked by %q again, which the Lease may know as carried out", second)
+		}
+		if got := asked(s, handOverWindow); got == second {
+			t.Errorf("the next attempt has the same name %q", got)
+		}
+	})
 	t.Run("a successor for another reason is rather one that stays", func(t *testing.T) {
 		s := placed().cordon("node-b")
 		d := &draft{seen: s.Seen, Plan: decide(s.Seen, surroundings(), noon())}

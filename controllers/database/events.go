@@ -31,13 +31,18 @@ func changes(before, now v1.DatabaseStatus) []occurrence {
 	if c, ok := changed(before, now, v1.ConditionStalled); ok && c.Status == metav1.ConditionTrue {
 		add(corev1.EventTypeWarning, c.Reason, "Wait", c.Message)
 	}
-	if c, ok := turned(before, now, v1.ConditionReady); ok {
+	if c, ok := changed(before, now, v1.ConditionReady); ok {
+		_, turns := turned(before, now, v1.ConditionReady)
 		switch {
+		case !turns && !onVolumes(c.Reason): // one instance after the other waits for something
 		case c.Status == metav1.ConditionTrue:
 			add(corev1.EventTypeNormal, c.Reason, "Serve", c.Message)
 		case meta.FindStatusCondition(before.Conditions, v1.ConditionReady) != nil:
 			add(corev1.EventTypeWarning, c.Reason, "Serve", c.Message)
 		}
+	}
+	if o, ok := waits(before, now); ok {
+		out = append(out, o)
 	}
 	if c, ok := turned(before, now, v1.ConditionDurable); ok && c.Status == metav1.ConditionFalse {
 		kind := corev1.EventTypeWarning
@@ -47,11 +52,7 @@ func changes(before, now v1.DatabaseStatus) []occurrence {
 		add(kind, c.Reason, "Replicate", c.Message)
 	}
 	for _, h := range newHandOvers(before, now) {
-		note := fmt.Sprintf("%s leads with epoch %d", h.To, h.Epoch)
-		if h.From != "" {
-			note = fmt.Sprintf("%s took over from %s with epoch %d in %d ms", h.To, h.From, h.Epoch, h.DurationMillis)
-		}
-		add(corev1.EventTypeNormal, "HandOver", "Lead", note+" ("+h.Cause+")")
+		add(corev1.EventTypeNormal, "HandOver", "Lead", handed(h))
 	}
 	for _, h := range foundOut(before, now) {
 		add(corev1.EventTypeWarning, v1.ReasonWritesLost, "Lead", fmt.Sprintf("when %s took over from %s with epoch %d, acknowledged writes were lost: %s", h.To, h.From, h.Epoch, h.Loss))
@@ -79,6 +80,27 @@ func changes(before, now v1.DatabaseStatus) []occurrence {
 		add(corev1.EventTypeNormal, "Growing", "Grow", fmt.Sprintf("data volumes grow from %s to %s", a, b))
 	}
 	return out
+}
+
+// handed is a change of hands in a sentence.
+func handed(h v1.HandOver) string {
+	note := fmt.Sprintf("%s leads with epoch %d", h.To, h.Epoch)
+	switch {
+	case h.Cause == causeRaise:
+		note = fmt.Sprintf("%s leads on, with the new epoch %d: %s", h.To, h.Epoch, h.Why)
+	case h.From != "":
+		note = fmt.Sprintf("%s took over from %s with epoch %d in %d ms", h.To, h.From, h.Epoch, h.DurationMillis)
+	}
+	note += " (" + h.Cause + ")"
+	if h.Waited != "" {
+		note += "; it waited " + h.Waited
+	}
+	return note
+}
+
+// onVolumes are reasons that are told also of a Database that was not ready before: a person must do something.
+func onVolumes(reason string) bool {
+	return reason == v1.ReasonVolumeFull || reason == v1.ReasonVolumeHangs
 }
 
 // stands tells of a replica that begins to stand still, that is held, or that is copied anew for it.

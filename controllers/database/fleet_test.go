@@ -429,8 +429,10 @@ func (a *fakeAgent) tell(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	for r.Context().Err() == nil {
-		if encode.Encode(a.report()) != nil {
-			return
+		for _, speaker := range a.speakers(r.URL.Query().Get("members") != "") {
+			if encode.Encode(speaker.report()) != nil {
+				return
+			}
 		}
 		w.(http.Flusher).Flush()
 		select {
@@ -439,6 +441,20 @@ func (a *fakeAgent) tell(w http.ResponseWriter, r *http.Request) {
 		case <-time.After(5 * time.Second):
 		}
 	}
+}
+
+// speakers are the agent and, if they are asked for, the others of its Database, as far as it would reach them.
+func (a *fakeAgent) speakers(members bool) []*fakeAgent {
+	out := []*fakeAgent{a}
+	f := a.fleet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, other := range f.agents {
+		if members && other != a && other.uid == a.uid {
+			out = append(out, other)
+		}
+	}
+	return out
 }
 
 // of finds the agent of an instance, for a test to play with.

@@ -13,6 +13,9 @@ import (
 const (
 	causeFailover  = "failover"
 	causeBootstrap = "bootstrap"
+	causeRecover   = "recover"
+	causeResume    = "resume"
+	causeRaise     = "raise"
 )
 
 // lost says what a change of hands lost by what the new leader knows. Nil is not known yet.
@@ -21,11 +24,15 @@ func lost(h *engine.HandOver) (*int64, string) {
 	switch {
 	case h.Cause == causeBootstrap:
 		return nil, ""
+	case h.Cause == causeResume:
+		return none, "nothing: the same instance leads again"
+	case h.Cause == causeRecover: // even with required: a majority was lost
 	case h.Cause != causeFailover:
 		return none, "nothing: the old leader handed over all that it had"
 	case h.Synchronous == string(v1.SynchronousRequired):
 		return none, "nothing: a majority holds each write before it is acknowledged (synchronous: required)"
-	case h.From == "":
+	}
+	if h.From == "" {
 		return none, "nothing: the same instance leads again"
 	}
 	words := fmt.Sprintf("not known until %s is back", h.From)

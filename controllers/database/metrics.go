@@ -24,17 +24,48 @@ type Metrics struct {
 	lost       prometheus.Counter
 	lossy      prometheus.Counter
 	aims       *prometheus.CounterVec
+	exchanges  *prometheus.CounterVec
 	reports    *Reports
 
 	mu    sync.Mutex
-	shown map[types.NamespacedName]v1.DatabaseStatus
+	shown map[types.NamespacedName]shown
+}
+
+// shown is what the metrics tell of a status.
+type shown struct {
+	primaries, replicas, unknown int
+	expiries                     []expiry
+}
+
+// expiry is the end of a certificate in Unix time.
+type expiry struct {
+	name string
+	at   int64
+}
+
+func shownOf(status v1.DatabaseStatus) shown {
+	var out shown
+	for _, i := range status.Instances {
+		switch i.Role {
+		case v1.RolePrimary:
+			out.primaries++
+		case v1.RoleReplica:
+			out.replicas++
+		default:
+			out.unknown++
+		}
+	}
+	for _, c := range status.Certificates {
+		out.expiries = append(out.expiries, expiry{c.Name, c.NotAfter.Unix()})
+	}
+	return out
 }
 
 // NewMetrics registers the reconciler's metrics.
 func NewMetrics(registry prometheus.Registerer, reports *Reports) (*Metrics, error) {
 	m := &Metrics{
 		reports: reports,
-		shown:   map[types.NamespacedName]v1.DatabaseStatus{},
+		shown:   map[types.NamespacedName]shown{},
 		reconciles: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "plimsoll_reconciles_total", Help: "Reconciles by kind, phase of the object and result (ok or error).",
 		}, []string{"kind", "phase", "result"}),
@@ -43,7 +74,7 @@ func NewMetrics(registry prometheus.Registerer, reports *Reports) (*Metrics, err
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"kind", "phase"}),
 		handOvers: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "plimsoll_hand_overs_total", Help: "Changes of the leader by cause: bootstrap, switchover, failover, resume, recover or other.",
+			Name: "plimsoll_hand_overs_total", Help: "Changes of the leader by cause: bootstrap, switchover, failover, resume, raise, recover or other.",
 		}, []string{"cause"}),
 		handTimes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "plimsoll_hand_over_duration_seconds", Help: "Time from the loss of the old leader, or the request, to the new leader's first write, by cause.",
@@ -58,8 +89,11 @@ func NewMetrics(registry prometheus.Registerer, reports *Reports) (*Metrics, err
 		aims: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "plimsoll_aims_total", Help: "Aims published to agents by result (ok or error).",
 		}, []string{"result"}),
+		exchanges: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "plimsoll_agent_exchanges_total", Help: "Exchanges of agents' programs by result: sent, refused, done, given_up or fell_back.",
+		}, []string{"result"}),
 	}
-	for _, c := range []prometheus.Collector{m.reconciles, m.durations, m.handOvers, m.handTimes, m.lost, m.lossy, m.aims, shownCollector{m}} {
+	for _, c := range []prometheus.Collector{m.reconciles, m.durations, m.handOvers, m.handTimes, m.lost, m.lossy, m.aims, m.exchanges, shownCollector{m}} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}
@@ -88,15 +122,20 @@ func (m *Metrics) published(err error) {
 	m.aims.WithLabelValues("ok").Inc()
 }
 
+// exchanged counts what came of the exchange of an agent's program.
+func (m *Metrics) exchanged(result string) { m.exchanges.WithLabelValues(result).Inc() }
+
 // told keeps a Database's newest status to show, and counts the hand-overs that it did not have before.
 func (m *Metrics) told(database types.NamespacedName, before, now v1.DatabaseStatus) {
 	m.mu.Lock()
-	m.shown[database] = now
+	m.shown[database] = shownOf(now)
 	m.mu.Unlock()
 	for _, h := range newHandOvers(before, now) {
 		cause := boundedCause(h.Cause)
 		m.handOvers.WithLabelValues(cause).Inc()
-		m.handTimes.WithLabelValues(cause).Observe(float64(h.DurationMillis) / 1000)
+		if h.Cause != causeRaise { // which has no duration: nobody waits for it
+			m.handTimes.WithLabelValues(cause).Observe(float64(h.DurationMillis) / 1000)
+		}
 	}
 	for _, h := range foundOut(before, now) {
 		m.lost.Add(float64(*h.LostBytes))
@@ -142,7 +181,7 @@ func foundOut(before, now v1.DatabaseStatus) []v1.HandOver {
 
 func boundedCause(cause string) string {
 	switch cause {
-	case "bootstrap", "switchover", "failover", "resume", "recover":
+	case "bootstrap", "switchover", "failover", "resume", causeRaise, "recover":
 		return cause
 	default:
 		return "other"
@@ -177,22 +216,15 @@ func (c shownCollector) Collect(out chan<- prometheus.Metric) {
 
 func (c shownCollector) statuses(out chan<- prometheus.Metric) {
 	instances := desc{"plimsoll_database_instances", "Instances by the role that they play.", []string{"role"}}.prom()
-	expiry := desc{"plimsoll_certificate_expiry_timestamp_seconds", "End of a certificate in Unix time.", []string{"name"}}.prom()
+	ends := desc{"plimsoll_certificate_expiry_timestamp_seconds", "End of a certificate in Unix time.", []string{"name"}}.prom()
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
 	for key, status := range c.m.shown {
-		counts := map[v1.Role]int{v1.RolePrimary: 0, v1.RoleReplica: 0, v1.RoleUnknown: 0}
-		for _, i := range status.Instances {
-			if _, known := counts[i.Role]; !known {
-				i.Role = v1.RoleUnknown
-			}
-			counts[i.Role]++
-		}
-		for role, n := range counts {
+		for role, n := range map[v1.Role]int{v1.RolePrimary: status.primaries, v1.RoleReplica: status.replicas, v1.RoleUnknown: status.unknown} {
 			out <- prometheus.MustNewConstMetric(instances, prometheus.GaugeValue, float64(n), key.Namespace, key.Name, string(role))
 		}
-		for _, cert := range status.Certificates {
-			out <- prometheus.MustNewConstMetric(expiry, prometheus.GaugeValue, float64(cert.NotAfter.Unix()), key.Namespace, key.Name, cert.Name)
+		for _, cert := range status.expiries {
+			out <- prometheus.MustNewConstMetric(ends, prometheus.GaugeValue, float64(cert.at), key.Namespace, key.Name, cert.name)
 		}
 	}
 }
@@ -207,6 +239,7 @@ func (c shownCollector) instances(out chan<- prometheus.Metric) {
 	wal := instanceDesc("wal_bytes", "Bytes of write-ahead log kept on disk.")
 	slot := instanceDesc("slot_retained_bytes", "Bytes of write-ahead log that a replication slot keeps.", "slot")
 	connections := instanceDesc("connections", "Client connections in use.")
+	goroutines := instanceDesc("agent_goroutines", "Goroutines of the instance's agent.")
 	limit := instanceDesc("max_connections", "Client connections that the server allows.")
 	c.m.reports.each(func(key types.NamespacedName, name string, heard Heard) {
 		r := heard.Report
@@ -237,15 +270,19 @@ func (c shownCollector) instances(out chan<- prometheus.Metric) {
 		}
 		gauge(connections, float64(r.Connections))
 		gauge(limit, float64(r.MaxConnections))
+		if r.Goroutines > 0 { // an older agent does not tell
+			gauge(goroutines, float64(r.Goroutines))
+		}
 	})
 }
 
 func (c shownCollector) streams(out chan<- prometheus.Metric) {
-	open, dropped, broken := c.m.reports.counts()
+	open, dropped, broken, relayed := c.m.reports.counts()
 	plain := func(name, help string, kind prometheus.ValueType, value float64) {
 		out <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), kind, value)
 	}
-	plain("plimsoll_report_streams", "Agents that are followed.", prometheus.GaugeValue, float64(open))
+	plain("plimsoll_report_streams", "Agents that are followed over a connection of their own.", prometheus.GaugeValue, float64(open))
+	plain("plimsoll_reports_relayed", "Instances whose reports their leader passes on.", prometheus.GaugeValue, float64(relayed))
 	plain("plimsoll_report_streams_dropped_total", "Agents that were not followed because too many are.", prometheus.CounterValue, float64(dropped))
 	plain("plimsoll_report_streams_broken_total", "Streams from agents that ended by themselves.", prometheus.CounterValue, float64(broken))
 }
@@ -269,4 +306,18 @@ func roleOf(r *engine.Report) v1.Role {
 	default:
 		return v1.RoleUnknown
 	}
+}
+
+// counts are the streams that are open, were refused, and ended by themselves, and the instances whose leader speaks for them.
+func (r *Reports) counts() (open int, dropped, broken int64, relayed int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range r.databases {
+		for _, s := range f.streams {
+			if s.fresh() && s.heard.Relayed {
+				relayed++
+			}
+		}
+	}
+	return r.count, r.dropped, r.broken, relayed
 }

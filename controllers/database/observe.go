@@ -7,7 +7,9 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -37,7 +39,10 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (See
 	if s.Lease, err = r.lease(ctx, d); err != nil {
 		return Seen{}, err
 	}
-	s.Heard = r.reports.Follow(key, append(targets(d, s.Pods), targets(d, s.Witnesses)...))
+	if s.SliceVersion, err = r.slice(ctx, d); err != nil {
+		return Seen{}, err
+	}
+	s.Heard = r.reports.Follow(key, append(targets(d, s.Pods), targets(d, s.Witnesses)...), recordIn(s.Lease).Leader)
 	for _, pod := range s.Pods {
 		if pod.Spec.NodeName == "" {
 			continue
@@ -46,7 +51,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (See
 			return Seen{}, err
 		}
 	}
-	s.Asked, s.Attempts = r.asked.open(key, s.Heard), r.attempts.of(key, s.Heard)
+	s.Asked, s.Attempts = r.asked.open(key, s.Heard), r.attempts.of(key, s.Heard, r.now())
 	if d.DeletionTimestamp != nil {
 		return s, nil
 	}
@@ -79,7 +84,7 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 }
 
 func (r *Reconciler) owned(ctx context.Context, d *v1.Database) (map[string]*corev1.Pod, map[string]*corev1.PersistentVolumeClaim, error) {
-	mine := []client.ListOption{client.InNamespace(d.Namespace), client.MatchingLabels{v1.LabelDatabase: d.Name}}
+	mine := []client.ListOption{client.InNamespace(d.Namespace), client.MatchingFields{byDatabase: d.Name}}
 	var pods corev1.PodList
 	if err := r.read.List(ctx, &pods, mine...); err != nil {
 		return nil, nil, fmt.Errorf("list the pods of Database %s/%s: %w", d.Namespace, d.Name, err)
@@ -109,6 +114,20 @@ func (r *Reconciler) lease(ctx context.Context, d *v1.Database) (*coordinationv1
 		return nil, fmt.Errorf("read Lease %s: %w", key, err)
 	}
 	return lease, nil
+}
+
+// slice is the version of the EndpointSlice for writes; empty if there is none.
+func (r *Reconciler) slice(ctx context.Context, d *v1.Database) (string, error) {
+	slice := &metav1.PartialObjectMetadata{}
+	slice.SetGroupVersionKind(discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"))
+	key := types.NamespacedName{Namespace: d.Namespace, Name: desired.EndpointSliceName(d.Name)}
+	if err := r.read.Get(ctx, key, slice); err != nil {
+		if apierrors.IsNotFound(err) {
+			return "", nil
+		}
+		return "", fmt.Errorf("read EndpointSlice %s: %w", key, err)
+	}
+	return slice.ResourceVersion, nil
 }
 
 // targets are the agents that can be reached: of pods of this very Database, with an address.

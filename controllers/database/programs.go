@@ -9,11 +9,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/client"
@@ -71,66 +69,6 @@ type Send struct {
 // sendTimeout bounds one; the agent checks the program before it answers.
 const sendTimeout = 30 * time.Second
 
-// Attempt is what came of the newest program that an instance was sent.
-type Attempt struct {
-	Digest string
-	Tries  int
-	// Next is when another one may be made, and Why what the last one said.
-	Next time.Time
-	Why  string
-}
-
-// pauseAfter so many attempts: one that the instance did not survive, too, is made again, and more and more seldom.
-func pauseAfter(tries int) time.Duration {
-	pauses := []time.Duration{5 * time.Second, 20 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute}
-	return pauses[min(tries, len(pauses)-1)]
-}
-
-// attempts remembers the programs that were sent, by Database and instance. A manager that has just begun remembers none.
-type attempts struct {
-	mu   sync.Mutex
-	made map[types.NamespacedName]map[string]Attempt
-}
-
-func newAttempts() *attempts { return &attempts{made: map[types.NamespacedName]map[string]Attempt{}} }
-
-// note one. An attempt that was taken counts as well: whether it came to an end, the agent's report tells.
-func (a *attempts) note(key types.NamespacedName, instance, digest, why string, now time.Time) Attempt {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.made[key] == nil {
-		a.made[key] = map[string]Attempt{}
-	}
-	last := a.made[key][instance]
-	if last.Digest != digest {
-		last = Attempt{Digest: digest}
-	}
-	next := Attempt{Digest: digest, Tries: last.Tries + 1, Next: now.Add(pauseAfter(last.Tries)), Why: why}
-	a.made[key][instance] = next
-	return next
-}
-
-// of the instances that are heard of; those that run what they were sent are forgotten.
-func (a *attempts) of(key types.NamespacedName, heard map[string]Heard) map[string]Attempt {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	out := map[string]Attempt{}
-	for instance, attempt := range a.made[key] {
-		if h, ok := heard[instance]; ok && h.Report.AgentDigest == attempt.Digest {
-			delete(a.made[key], instance)
-			continue
-		}
-		out[instance] = attempt
-	}
-	return out
-}
-
-func (a *attempts) forget(key types.NamespacedName) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.made, key)
-}
-
 // Exchange sends an agent another program.
 func (d *Dialer) Exchange(ctx context.Context, to Target, p client.Program) error {
 	return d.client(to).Exchange(ctx, engine.Peer{Name: to.Instance, Address: to.PodIP}, p)
@@ -149,7 +87,7 @@ func (r *Reconciler) send(ctx context.Context, s Seen, p Plan, a *Acted) {
 	if err != nil {
 		why = err.Error()
 	}
-	attempt := r.attempts.note(s.key(), to.Instance, next.Digest, why, r.now())
+	attempt := r.attempts.note(s.key(), to.Instance, next, why, r.now())
 	a.LookAgain = soonest(a.LookAgain, attempt.Next.Sub(r.now())+time.Millisecond)
 	if err != nil {
 		log.FromContext(ctx).Info("an agent did not take its program", "instance", to.Instance, "version", next.Version, "tries", attempt.Tries, "error", why)

@@ -100,6 +100,22 @@ func TestDecidePrograms(t *testing.T) {
 			func(s *scene) { tried(s, 2, noon().Add(-time.Second), "no") },
 			"orders-2", "exchanging the agent of orders-2 for v2", nil,
 		},
+		"the next waits until the one before has run for a while": {
+			3,
+			func(s *scene) {
+				runs(s, 2)
+				s.Attempts = map[string]Attempt{name(2): {Digest: "sha256:new", Tries: 1, Runs: noon().Add(-settles + time.Second)}}
+			},
+			"", "watching the new agent of orders-2 for 10s before that of orders-3 is exchanged for v2", nil,
+		},
+		"and no longer": {
+			3,
+			func(s *scene) {
+				runs(s, 2)
+				s.Attempts = map[string]Attempt{name(2): {Digest: "sha256:new", Tries: 1, Runs: noon().Add(-settles)}}
+			},
+			"orders-3", "exchanging the agent of orders-3 for v2", nil,
+		},
 		"another program is not held up by what became of the one before": {
 			3,
 			func(s *scene) {
@@ -183,26 +199,56 @@ func TestPodsOfAnEarlierOperator(t *testing.T) {
 }
 
 func TestAttempts(t *testing.T) {
-	a, key := newAttempts(), types.NamespacedName{Namespace: "shop", Name: "orders"}
+	counts := map[string]int{}
+	a, key := newAttempts(func(result string) { counts[result]++ }), types.NamespacedName{Namespace: "shop", Name: "orders"}
 	now := noon()
+	program := client.Program{Digest: "sha256:new", Version: "v2"}
 	var pauses []time.Duration
 	for range 6 {
-		pauses = append(pauses, a.note(key, "orders-2", "sha256:new", "no", now).Next.Sub(now))
+		pauses = append(pauses, a.note(key, "orders-2", program, "no", now).Next.Sub(now))
 	}
 	want := []time.Duration{5 * time.Second, 20 * time.Second, time.Minute, 5 * time.Minute, 30 * time.Minute, 30 * time.Minute}
 	if diff := cmp.Diff(want, pauses); diff != "" {
 		t.Errorf("pauses (-want +got):\n%s", diff)
 	}
-	if got := a.note(key, "orders-2", "sha256:newer", "", now); got.Tries != 1 {
+	newer := client.Program{Digest: "sha256:newer", Version: "v3"}
+	if got := a.note(key, "orders-2", newer, "", now); got.Tries != 1 {
 		t.Errorf("another program is try %d", got.Tries)
 	}
-	heard := map[string]Heard{"orders-2": {Report: engine.Report{AgentDigest: "sha256:old"}}}
-	if got := a.of(key, heard); len(got) != 1 {
-		t.Errorf("an attempt whose program does not run is %v", got)
+	says := func(digest string, under *engine.Exchange) map[string]Heard {
+		return map[string]Heard{"orders-2": {Report: engine.Report{AgentDigest: digest, AgentVersion: "v1", Exchange: under}}}
 	}
-	heard["orders-2"] = Heard{Report: engine.Report{AgentDigest: "sha256:newer"}}
-	if got := a.of(key, heard); len(got) != 0 {
-		t.Errorf("an attempt whose program runs is %v", got)
+	look := func(digest string, under *engine.Exchange) Attempt {
+		return a.of(key, says(digest, under), now)["orders-2"]
+	}
+	first := Attempt{Digest: "sha256:newer", Version: "v3", Tries: 1, Next: now.Add(5 * time.Second)}
+	if diff := cmp.Diff(first, look("sha256:old", nil)); diff != "" {
+		t.Errorf("an attempt whose program does not run (-want +got):\n%s", diff)
+	}
+	begun := first
+	begun.Runs = now
+	if diff := cmp.Diff(begun, look("sha256:newer", nil)); diff != "" {
+		t.Errorf("one whose program runs (-want +got):\n%s", diff)
+	}
+	now = now.Add(90 * time.Second)
+	fell := Attempt{Digest: "sha256:newer", Version: "v3", Tries: 1, Next: now.Add(20 * time.Second), Why: "orders-2 ran it for 1m30s, and came back with v1"}
+	if diff := cmp.Diff(fell, look("sha256:old", nil)); diff != "" {
+		t.Errorf("one that did not survive its program (-want +got):\n%s", diff)
+	}
+	if got := a.note(key, "orders-2", newer, "", now); got.Tries != 2 || got.Next.Sub(now) != 20*time.Second {
+		t.Errorf("it is try %d, and the next is made after %s", got.Tries, got.Next.Sub(now))
+	}
+	failed := &engine.Exchange{Digest: "sha256:newer", Failed: true, Message: "no quiet moment"}
+	look("sha256:old", failed)
+	look("sha256:old", failed)
+	look("sha256:newer", nil)
+	now = now.Add(proven)
+	if got := a.of(key, says("sha256:newer", nil), now); len(got) != 0 {
+		t.Errorf("one that has run for long is %v", got)
+	}
+	wantCounts := map[string]int{"sent": 2, "refused": 6, "done": 2, "fell_back": 1, "given_up": 1}
+	if diff := cmp.Diff(wantCounts, counts); diff != "" {
+		t.Errorf("counts (-want +got):\n%s", diff)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 )
@@ -90,8 +92,12 @@ func (d *draft) recoverWaits(r *request) string {
 		return "; the agent of " + r.Target + " is not heard"
 	}
 	for _, name := range d.whoMayLead() {
-		if name != r.Target && d.seen.report(name) == nil && podReady(d.seen.Pods[name]) {
-			return fmt.Sprintf("; %s is not heard, and the kubelet finds it ready: it may lead. Delete its pod if it does not run", name)
+		if name != r.Target && d.seen.report(name) == nil && podReady(d.podOf(name)) {
+			may := "it may lead"
+			if name == d.Leadership.Witness {
+				may = "a leader may count on it"
+			}
+			return fmt.Sprintf("; %s is not heard, and the kubelet finds it ready: %s. Delete its pod if it does not run", name, may)
 		}
 	}
 	return ""
@@ -102,11 +108,19 @@ func (d *draft) recoverWaits(r *request) string {
 func (d *draft) notRunning(target string) []string {
 	var out []string
 	for _, name := range d.whoMayLead() {
-		if name != target && d.seen.report(name) == nil && !podReady(d.seen.Pods[name]) {
+		if name != target && d.seen.report(name) == nil && !podReady(d.podOf(name)) {
 			out = append(out, name)
 		}
 	}
 	return out
+}
+
+// podOf a member, the witness among them: its grant keeps a leader as any other's does. Nil without one.
+func (d *draft) podOf(name string) *corev1.Pod {
+	if pod := d.seen.Pods[name]; pod != nil {
+		return pod
+	}
+	return d.seen.Witnesses[name]
 }
 
 func (d *draft) whoMayLead() []string {
@@ -138,6 +152,27 @@ func lostMajority(s Seen, l Leadership) string {
 		return said + ". No instance is heard of that holds data: bring a volume's content back from a backup"
 	}
 	return fmt.Sprintf("%s. If they are lost for good: kubectl plimsoll recover %s -n %s --from %s shows what would be lost", said, s.Database.Name, s.Database.Namespace, best)
+}
+
+// olderLease says that instances would take over and may not, because the Lease is not the newest that they saw, and what to do. It does
+// not pass by itself: what the newest said is not known any more, and who led by it may not lead by this one either.
+func olderLease(s Seen) string {
+	var aside []string
+	for _, name := range sortedKeys(s.Heard) {
+		r := s.Heard[name].Report
+		if r.Leading {
+			return ""
+		}
+		if r.Reason == v1.ReasonLeaseOlder {
+			aside = append(aside, name)
+		}
+	}
+	best := mostAdvanced(s)
+	if len(aside) == 0 || best == "" {
+		return ""
+	}
+	return fmt.Sprintf("the Lease is missing or older than what %s saw there: it was deleted, or etcd was restored from a backup, and no leader is left to repair it. kubectl plimsoll recover %s -n %s --from %s shows what would be lost; start the other instances first, one of them may have got further",
+		listed(aside), s.Database.Name, s.Database.Namespace, best)
 }
 
 // perhapsLost is a hint where too few voters are heard of with data, and nobody knows whether the others come back.

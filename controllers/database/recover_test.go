@@ -30,6 +30,16 @@ func bereft() *scene {
 	return s
 }
 
+// bereftPair is a pair of which the leader is gone for good; the replica and the witness are there.
+func bereftPair() *scene {
+	s := witnessed()
+	s.Lease.ResourceVersion = "7"
+	s.down(1)
+	s.report("orders-2", func(r *engine.Report) { r.Leading, r.Role = false, engine.Replica })
+	s.obey()
+	return s
+}
+
 // down takes an instance's pod out of service, unheard.
 func (s *scene) down(n int32) {
 	s.silence(name(n))
@@ -67,6 +77,24 @@ func TestRecoverRequest(t *testing.T) {
 			[]string{"recover r: Running, orders-1 is not heard, and the kubelet finds it ready: it may lead. Delete its pod if it does not run"},
 			[]string{"orders-2: members 1,2,3 epoch 1 recover r on 7 lost "},
 		},
+		"a witness that is silent and ready may have granted to a leader": {
+			func() *scene {
+				s := ask(bereftPair(), "orders-2", good, time.Minute)
+				s.silence("orders-w1")
+				return s
+			}(),
+			[]string{"recover r: Running, orders-w1 is not heard, and the kubelet finds it ready: a leader may count on it. Delete its pod if it does not run"},
+			[]string{"orders-2: members 1,2 epoch 1 recover r on 7 lost orders-1"},
+		},
+		"a witness that is silent and not ready does not run": {
+			func() *scene {
+				s := ask(bereftPair(), "orders-2", good, time.Minute)
+				s.lost("orders-w1", time.Minute)
+				return s
+			}(),
+			[]string{"recover r: Running"},
+			[]string{"orders-2: members 1,2 epoch 1 recover r on 7 lost orders-w1,orders-1"},
+		},
 		"a silent target is waited for": {
 			func() *scene { s := ask(bereft(), "orders-2", good, time.Minute); s.down(2); return s }(),
 			[]string{"recover r: Running, the agent of orders-2 is not heard"},
@@ -81,6 +109,16 @@ func TestRecoverRequest(t *testing.T) {
 			ask(without(bereft()), "orders-2", good, time.Minute),
 			[]string{"recover r: Running"},
 			[]string{"orders-1: members 1,2,3 epoch 0", "orders-2: members 1,2,3 epoch 4 recover r on 7 lost ", "orders-3: members 1,2,3 epoch 0"},
+		},
+		"nor does a Lease that came back from a backup with the status": {
+			func() *scene {
+				s := ask(bereft(), "orders-2", good, time.Minute)
+				s.report("orders-2", func(r *engine.Report) { r.Epoch = 6 })
+				s.report("orders-3", func(r *engine.Report) { r.Epoch = 7 })
+				return s
+			}(),
+			[]string{"recover r: Running"},
+			[]string{"orders-2: members 1,2,3 epoch 7 recover r on 7 lost "},
 		},
 		"the loss must be accepted":          {ask(bereft(), "orders-2", `,"leaseVersion":"7"`, time.Minute), []string{"recover r: Failed, acceptLoss is not true: what the instance lacks would be lost"}, nil},
 		"the Lease must be named":            {ask(bereft(), "orders-2", `,"acceptLoss":true`, time.Minute), []string{"recover r: Failed, leaseVersion is missing: the resourceVersion of the Lease on which the loss was accepted"}, nil},
@@ -181,6 +219,43 @@ func TestALostMajorityIsSaid(t *testing.T) {
 			}
 			if (row.reason == v1.ReasonMajorityLost) != (plan.Stalled != nil && plan.Stalled.Reason == row.reason) {
 				t.Errorf("stalled is %v", plan.Stalled)
+			}
+		})
+	}
+}
+
+// TestAnOlderLeaseIsSaid with the command that helps, while nobody leads.
+func TestAnOlderLeaseIsSaid(t *testing.T) {
+	aside := func(s *scene, n int32) {
+		s.report(name(n), func(r *engine.Report) {
+			r.Leading, r.Role, r.Reason, r.Problem = false, engine.Replica, v1.ReasonLeaseOlder, "the Lease is missing or older than what this member saw"
+		})
+	}
+	for sentence, row := range map[string]struct {
+		change func(s *scene)
+		want   string
+	}{
+		"who would take over says that it may not": {
+			func(s *scene) {
+				s.down(1)
+				aside(s, 2)
+				aside(s, 3)
+				s.report("orders-3", func(r *engine.Report) { r.Position.Bytes = 120 })
+			},
+			"False LeaseOlder the Lease is missing or older than what orders-2, orders-3 saw there: it was deleted, or etcd was restored from a backup, and no leader is left to repair it. kubectl plimsoll recover orders -n shop --from orders-3 shows what would be lost; start the other instances first, one of them may have got further",
+		},
+		"with a leader it passes by itself": {func(s *scene) { aside(s, 3) }, "True AllReady orders-1 leads, and 3/3 instances are ready"},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			s := settled(3)
+			row.change(s)
+			plan := decide(s.Seen, surroundings(), noon())
+			c := meta.FindStatusCondition(summarise(s.Seen, plan, Acted{}, noon()).Conditions, v1.ConditionReady)
+			if diff := cmp.Diff(row.want, string(c.Status)+" "+c.Reason+" "+c.Message); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if told := plan.Stalled != nil && plan.Stalled.Reason == v1.ReasonLeaseOlder; told != (c.Reason == v1.ReasonLeaseOlder) {
+				t.Errorf("stalled is %+v", plan.Stalled)
 			}
 		})
 	}

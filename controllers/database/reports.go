@@ -47,6 +47,8 @@ type Agents interface {
 	SetAim(ctx context.Context, to Target, aim engine.Aim) error
 	// WatchReports calls heard for each report until the stream or the context ends, or nothing was heard for too long.
 	WatchReports(ctx context.Context, from Target, heard func(engine.Report)) error
+	// WatchMembers is WatchReports with the reports of other members that this one passes on.
+	WatchMembers(ctx context.Context, from Target, heard func(engine.Report)) error
 	// Exchange sends an agent the program that it is to become.
 	Exchange(ctx context.Context, to Target, p client.Program) error
 	// Forget closes what is kept open for a Database that is gone.
@@ -57,10 +59,13 @@ type Agents interface {
 type Heard struct {
 	Report engine.Report
 	At     time.Time
+	// Relayed says that the leader passed it on: good to tell how things are, and not enough to change anything by.
+	Relayed bool
 }
 
-// Reports holds the newest report of every instance. It keeps one stream to each agent that it is told to follow, and wakes the
-// reconciler when what an instance says of its state changes; a position that moves wakes nobody.
+// Reports holds the newest report of every instance, and wakes the reconciler when what an instance says of its state changes; a position
+// that moves wakes nobody. Of a Database at rest it keeps one stream, to its leader, which passes on what the others say; else one to
+// each agent that it is told to follow.
 type Reports struct {
 	agents Agents
 	log    logr.Logger
@@ -70,27 +75,42 @@ type Reports struct {
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 
-	mu      sync.Mutex
-	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
-	streams map[types.NamespacedName]map[string]*stream
-	begun   map[types.NamespacedName]time.Time // when a Database was first followed; zero once it is warm
-	count   int
-	dropped int64 // streams refused at the bound
-	broken  int64 // streams that ended by themselves
-	stopped bool
+	mu        sync.Mutex
+	queue     workqueue.TypedRateLimitingInterface[reconcile.Request]
+	databases map[types.NamespacedName]*followed
+	count     int
+	dropped   int64 // streams refused at the bound
+	broken    int64 // streams that ended by themselves
+	stopped   bool
 }
 
+// followed is what is known of one Database's agents.
+type followed struct {
+	begun   time.Time // when it was first followed; zero once it is warm
+	streams map[string]*stream
+	leader  string // by the Lease; empty where none is followed
+	// plain is until when every agent is heard by itself, and proven since when the leader has had its time to pass others on.
+	plain, proven time.Time
+	// awaited is true from when a pass wanted each one's own word until the next one has read it, however long the queue is.
+	awaited bool
+}
+
+// stream is an agent that is followed, over a connection of its own or not.
 type stream struct {
-	target Target
-	cancel context.CancelFunc
-	heard  *Heard
-	nudged time.Time
+	target  Target
+	cancel  context.CancelFunc // ends its connection; nil while it has none
+	members bool               // it passes others on
+	opened  time.Time
+	refused bool // at the bound, since it was open last
+	heard   *Heard
+	relayed time.Time // when the leader last passed on a word of it
+	nudged  time.Time
 }
 
 // NewReports returns an empty store.
 func NewReports(agents Agents, log logr.Logger) *Reports {
 	base, cancel := context.WithCancel(context.Background())
-	return &Reports{agents: agents, log: log, max: maxStreams, base: base, cancel: cancel, streams: map[types.NamespacedName]map[string]*stream{}, begun: map[types.NamespacedName]time.Time{}}
+	return &Reports{agents: agents, log: log, max: maxStreams, base: base, cancel: cancel, databases: map[types.NamespacedName]*followed{}}
 }
 
 // Source hands the reconciler's queue to the store. The queue holds a Database once, so waking it cannot pile up.
@@ -106,9 +126,17 @@ func (r *Reports) Source() source.Source {
 // NeedLeaderElection says that only the elected manager opens streams.
 func (r *Reports) NeedLeaderElection() bool { return true }
 
-// Start waits for the end of the manager, then ends every stream.
+// Start keeps an eye on who is heard until the end of the manager, then ends every stream.
 func (r *Reports) Start(ctx context.Context) error {
-	<-ctx.Done()
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-look.C:
+			r.look()
+		}
+	}
 	r.mu.Lock()
 	r.stopped = true
 	r.mu.Unlock()
@@ -117,37 +145,49 @@ func (r *Reports) Start(ctx context.Context) error {
 	return nil
 }
 
-// Follow makes the targets the ones of a Database that are listened to, and returns what was heard of each by instance.
-func (r *Reports) Follow(database types.NamespacedName, targets []Target) map[string]Heard {
+// Follow makes the targets the ones of a Database that are listened to, and returns what was heard of each by instance. Leader is who
+// leads by the Lease.
+func (r *Reports) Follow(database types.NamespacedName, targets []Target, leader string) map[string]Heard {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, known := r.begun[database]; !known {
-		r.begun[database] = time.Now()
+	f := r.databases[database]
+	if f == nil {
+		f = &followed{begun: time.Now(), streams: map[string]*stream{}}
+		r.databases[database] = f
 	}
-	current := r.streams[database]
 	wanted := map[string]bool{}
 	for _, t := range targets {
 		wanted[t.Instance] = true
-		if s := current[t.Instance]; s != nil && s.target == t {
+		if s := f.streams[t.Instance]; s != nil && s.target == t {
 			continue
 		}
-		r.end(database, t.Instance)
-		r.begin(database, t)
+		r.shut(f.streams[t.Instance])
+		f.streams[t.Instance] = &stream{target: t}
 	}
-	for name := range r.streams[database] {
+	for name, s := range f.streams {
 		if !wanted[name] {
-			r.end(database, name)
+			r.shut(s)
+			delete(f.streams, name)
 		}
 	}
-	return r.read(database)
+	f.ledBy(leader)
+	r.balance(database, f)
+	f.awaited = false
+	return f.read()
 }
 
 // Forget ends the streams of a Database that is gone.
 func (r *Reports) Forget(database types.NamespacedName) {
-	r.Follow(database, nil)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.begun, database)
+	f := r.databases[database]
+	if f == nil {
+		return
+	}
+	for _, s := range f.streams {
+		r.shut(s)
+	}
+	delete(r.databases, database)
 }
 
 // Warm says that every agent of a Database was heard since this manager began, or had its time to speak. What silence means is
@@ -155,68 +195,68 @@ func (r *Reports) Forget(database types.NamespacedName) {
 func (r *Reports) Warm(database types.NamespacedName) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	begun := r.begun[database]
-	if begun.IsZero() {
+	f := r.databases[database]
+	if f == nil || f.begun.IsZero() {
 		return true
 	}
-	for _, s := range r.streams[database] {
-		if s.heard == nil && time.Since(begun) < warmUp {
+	for _, s := range f.streams {
+		if s.heard == nil && time.Since(f.begun) < warmUp {
 			return false
 		}
 	}
-	r.begun[database] = time.Time{}
+	f.begun = time.Time{}
 	return true
 }
 
-func (r *Reports) read(database types.NamespacedName) map[string]Heard {
-	out := make(map[string]Heard, len(r.streams[database]))
-	for name, s := range r.streams[database] {
-		if s.heard != nil && time.Since(s.heard.At) < silentAfter {
+func (f *followed) read() map[string]Heard {
+	out := make(map[string]Heard, len(f.streams))
+	for name, s := range f.streams {
+		if s.fresh() {
 			out[name] = *s.heard
 		}
 	}
 	return out
 }
 
-func (r *Reports) begin(database types.NamespacedName, t Target) {
+// fresh says that the last word still counts.
+func (s *stream) fresh() bool { return s.heard != nil && time.Since(s.heard.At) < silentAfter }
+
+// open a connection to an agent that has none.
+func (r *Reports) open(database types.NamespacedName, s *stream, members bool) {
 	if r.stopped {
 		return
 	}
 	if r.count >= r.max {
-		r.dropped++
-		r.log.Info("too many instances to follow; this one is treated as silent", "database", database, "instance", t.Instance, "bound", r.max)
+		if !s.refused { // it is tried again each second
+			r.dropped++
+			r.log.Info("too many instances to follow; this one is treated as silent", "database", database, "instance", s.target.Instance, "bound", r.max)
+		}
+		s.refused = true
 		return
 	}
 	ctx, cancel := context.WithCancel(r.base)
-	s := &stream{target: t, cancel: cancel}
-	if r.streams[database] == nil {
-		r.streams[database] = map[string]*stream{}
-	}
-	r.streams[database][t.Instance] = s
+	s.cancel, s.members, s.opened, s.refused = cancel, members, time.Now(), false
 	r.count++
 	r.done.Add(1)
-	go r.run(ctx, database, s)
+	go r.run(ctx, database, s, members)
 }
 
-func (r *Reports) end(database types.NamespacedName, instance string) {
-	s := r.streams[database][instance]
-	if s == nil {
+func (r *Reports) shut(s *stream) {
+	if s == nil || s.cancel == nil {
 		return
 	}
 	s.cancel()
-	delete(r.streams[database], instance)
+	s.cancel, s.members = nil, false
 	r.count--
-	if len(r.streams[database]) == 0 {
-		delete(r.streams, database)
-	}
 }
 
 // run keeps one stream open until it is no longer wanted.
-func (r *Reports) run(ctx context.Context, database types.NamespacedName, s *stream) {
+func (r *Reports) run(ctx context.Context, database types.NamespacedName, s *stream, members bool) {
 	defer r.done.Done()
 	pause := minPause
 	for ctx.Err() == nil {
-		err := r.listen(ctx, database, s, func() { pause = minPause })
+		spoke := false
+		err := r.listen(ctx, database, s, members, func() { pause, spoke = minPause, true })
 		if ctx.Err() != nil {
 			return
 		}
@@ -224,11 +264,14 @@ func (r *Reports) run(ctx context.Context, database types.NamespacedName, s *str
 		r.broken++
 		r.mu.Unlock()
 		r.log.V(1).Info("an agent's stream ended", "database", database, "instance", s.target.Instance, "error", err)
+		if members && spoke { // one that never did has its time: a manager that has just begun does not know the authority yet
+			r.doubt(database, s)
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(min(pause/2+rand.N(pause), r.untilSilent(s))):
 		}
-		if r.expire(database, s) {
+		if r.expire(s) {
 			r.wake(database)
 		}
 		pause = min(2*pause, maxPause)
@@ -237,13 +280,21 @@ func (r *Reports) run(ctx context.Context, database types.NamespacedName, s *str
 
 // listen reads one stream. WatchReports ends it when it falls silent: a connection to a machine that lost power never ends by
 // itself.
-func (r *Reports) listen(ctx context.Context, database types.NamespacedName, s *stream, ok func()) error {
-	return r.agents.WatchReports(ctx, s.target, func(report engine.Report) {
-		if report.Instance != s.target.Instance || report.UID != s.target.UID {
+func (r *Reports) listen(ctx context.Context, database types.NamespacedName, s *stream, members bool, ok func()) error {
+	watch := r.agents.WatchReports
+	if members {
+		watch = r.agents.WatchMembers
+	}
+	return watch(ctx, s.target, func(report engine.Report) {
+		switch {
+		case report.UID != s.target.UID:
 			return // an address that was given to another pod meanwhile
+		case report.Instance == s.target.Instance:
+			ok()
+			r.hear(ctx, database, s, report)
+		case members:
+			r.passedOn(ctx, database, s, report)
 		}
-		ok()
-		r.hear(database, s, report)
 	})
 }
 
@@ -258,42 +309,60 @@ func (r *Reports) untilSilent(s *stream) time.Duration {
 }
 
 // expire drops a report that is too old to count and says whether it did.
-func (r *Reports) expire(_ types.NamespacedName, s *stream) bool {
+func (r *Reports) expire(s *stream) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s.heard == nil || time.Since(s.heard.At) < silentAfter {
+	return s.expire()
+}
+
+func (s *stream) expire() bool {
+	if s.heard == nil || s.fresh() {
 		return false
 	}
 	s.heard = nil
 	return true
 }
 
-func (r *Reports) hear(database types.NamespacedName, s *stream, report engine.Report) {
+// hear takes an instance's own word.
+func (r *Reports) hear(ctx context.Context, database types.NamespacedName, s *stream, report engine.Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if ctx.Err() != nil {
+		return // of a connection that was given up meanwhile
+	}
+	f := r.databases[database]
+	first := s.heard != nil && s.heard.Relayed // what waits for it goes on
+	r.take(database, s, Heard{Report: report, At: time.Now()}, first)
+	if f != nil && s == f.streams[f.leader] {
+		f.saysOf(report)
+		r.balance(database, f)
+	}
+}
+
+// take a word, and wake the reconciler for news, or in any case.
+func (r *Reports) take(database types.NamespacedName, s *stream, word Heard, anyCase bool) {
 	before := s.heard
-	now := time.Now()
-	s.heard = &Heard{Report: report, At: now}
+	s.heard = &word
 	if r.queue == nil {
 		return
 	}
-	request := reconcile.Request{NamespacedName: database}
-	if before == nil || !reflect.DeepEqual(stateOf(before.Report), stateOf(report)) {
+	request := requestFor(database)
+	if before == nil || anyCase || !reflect.DeepEqual(stateOf(before.Report), stateOf(word.Report)) {
 		r.queue.Add(request)
 		return
 	}
-	if before.Report.AuthFailures == report.AuthFailures {
+	if before.Report.AuthFailures == word.Report.AuthFailures {
 		return
 	}
 	// The first refusal is looked at without delay, so that a changed password works at the client's next try.
 	due := s.nudged.Add(nudgeEvery)
 	switch {
-	case !now.Before(due):
-		s.nudged = now
+	case !word.At.Before(due):
+		s.nudged = word.At
 		r.queue.Add(request)
-	case !s.nudged.After(now):
+	case !s.nudged.After(word.At):
 		s.nudged = due
-		r.queue.AddAfter(request, due.Sub(now))
+		r.queue.AddAfter(request, due.Sub(word.At))
 	}
 }
 
@@ -301,55 +370,23 @@ func (r *Reports) wake(database types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.queue != nil {
-		r.queue.Add(reconcile.Request{NamespacedName: database})
+		r.queue.Add(requestFor(database))
 	}
+}
+
+func requestFor(database types.NamespacedName) reconcile.Request {
+	return reconcile.Request{NamespacedName: database}
 }
 
 // each calls f with every instance that was heard of, for metrics.
 func (r *Reports) each(f func(database types.NamespacedName, instance string, heard Heard)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for database, streams := range r.streams {
-		for name, s := range streams {
-			if s.heard != nil && time.Since(s.heard.At) < silentAfter {
+	for database, followed := range r.databases {
+		for name, s := range followed.streams {
+			if s.fresh() {
 				f(database, name, *s.heard)
 			}
 		}
 	}
-}
-
-// stateOf is a report without what moves all the time. Volumes and lag count by coarse steps, so that status follows them.
-func stateOf(r engine.Report) engine.Report {
-	r.Position = engine.Position{Timeline: r.Position.Timeline}
-	r.LagBytes = lagClass(r.LagBytes)
-	r.Data.Used, r.WAL.Used = percent(r.Data), percent(r.WAL)
-	r.WALBytes, r.Connections, r.AuthFailures, r.Slots = 0, 0, 0, nil
-	return r
-}
-
-// lagClass is -1 for unknown, else the power of sixteen megabytes that the lag is in.
-func lagClass(lag int64) int64 {
-	if lag < 0 {
-		return -1
-	}
-	var class int64
-	for limit := int64(16 << 20); lag >= limit && class < 8; limit *= 16 {
-		class++
-	}
-	return class
-}
-
-// percent of a volume that is in use, 0 if its size is not known.
-func percent(v engine.VolumeUse) int64 {
-	if v.Size <= 0 {
-		return 0
-	}
-	return int64(float64(v.Used) / float64(v.Size) * 100)
-}
-
-// counts are the streams that are open, were refused, and ended by themselves.
-func (r *Reports) counts() (open int, dropped, broken int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.count, r.dropped, r.broken
 }

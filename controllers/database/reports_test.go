@@ -51,6 +51,10 @@ func (r *radio) WatchReports(ctx context.Context, _ Target, heard func(engine.Re
 	}
 }
 
+func (r *radio) WatchMembers(ctx context.Context, from Target, heard func(engine.Report)) error {
+	return r.WatchReports(ctx, from, heard)
+}
+
 func (r *radio) say(report engine.Report) {
 	r.mu.Lock()
 	heard := r.heard
@@ -64,19 +68,33 @@ func said(change func(*engine.Report)) engine.Report {
 	return r
 }
 
+// reporting are reports that run in a bubble, until they are ended within it.
+func reporting(t *testing.T, agents Agents) (*Reports, workqueue.TypedRateLimitingInterface[reconcile.Request], func()) {
+	t.Helper()
+	r := NewReports(agents, logr.Discard())
+	ctx, cancel := context.WithCancel(t.Context())
+	queue := workqueue.NewTypedRateLimitingQueue[reconcile.Request](workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	ended := make(chan error, 1)
+	if err := r.Source().Start(ctx, queue); err != nil {
+		t.Fatal(err)
+	}
+	go func() { ended <- r.Start(ctx) }()
+	return r, queue, func() {
+		queue.ShutDown()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // listening runs a test in a bubble of fake time with one agent that is followed.
 func listening(t *testing.T, test func(t *testing.T, air *radio, r *Reports, woken func() int)) {
 	synctest.Test(t, func(t *testing.T) {
 		air := &radio{hangUps: make(chan struct{})}
-		r := NewReports(air, logr.Discard())
-		ctx, cancel := context.WithCancel(t.Context())
-		queue := workqueue.NewTypedRateLimitingQueue[reconcile.Request](workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-		if err := r.Source().Start(ctx, queue); err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan error, 1)
-		go func() { ended <- r.Start(ctx) }()
-		r.Follow(orders(), []Target{orders1()})
+		r, queue, end := reporting(t, air)
+		defer end()
+		r.Follow(orders(), []Target{orders1()}, "")
 		synctest.Wait()
 		test(t, air, r, func() int {
 			synctest.Wait()
@@ -87,11 +105,6 @@ func listening(t *testing.T, test func(t *testing.T, air *radio, r *Reports, wok
 			}
 			return n
 		})
-		queue.ShutDown()
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
 	})
 }
 
@@ -153,7 +166,7 @@ func TestASilentAgentIsForgottenAndDialledAgain(t *testing.T) {
 		air.mu.Unlock()
 		air.hangUps <- struct{}{}
 		time.Sleep(5 * time.Second)
-		if len(r.Follow(orders(), []Target{orders1()})) != 1 {
+		if len(r.Follow(orders(), []Target{orders1()}, "")) != 1 {
 			t.Error("a word of 5 s ago does not count any more")
 		}
 		time.Sleep(silentAfter - 5*time.Second + time.Millisecond)
@@ -161,7 +174,7 @@ func TestASilentAgentIsForgottenAndDialledAgain(t *testing.T) {
 			t.Error("nobody was woken when the agent fell silent")
 		}
 		time.Sleep(18 * time.Second)
-		if len(r.Follow(orders(), []Target{orders1()})) != 0 {
+		if len(r.Follow(orders(), []Target{orders1()}, "")) != 0 {
 			t.Error("a word of 30 s ago still counts")
 		}
 		air.mu.Lock()
@@ -180,12 +193,16 @@ func TestStreamsAreBounded(t *testing.T) {
 		r.mu.Unlock()
 		other := orders1()
 		other.Instance = "orders-2"
-		r.Follow(orders(), []Target{orders1(), other})
-		if open, dropped, _ := r.counts(); open != 1 || dropped != 1 {
+		r.Follow(orders(), []Target{orders1(), other}, "")
+		if open, dropped, _, _ := r.counts(); open != 1 || dropped != 1 {
 			t.Errorf("%d open, %d dropped", open, dropped)
 		}
+		time.Sleep(time.Minute)
+		if _, dropped, _, _ := r.counts(); dropped != 1 {
+			t.Errorf("one agent that is not followed counts as %d", dropped)
+		}
 		r.Forget(orders())
-		if open, _, _ := r.counts(); open != 0 {
+		if open, _, _, _ := r.counts(); open != 0 {
 			t.Errorf("%d open after the Database is gone", open)
 		}
 	})
@@ -214,7 +231,7 @@ func TestMetricsFollowTheConventionsAndVanish(t *testing.T) {
 			t.Errorf("lint: %v %v", problems, err)
 		}
 		want := `
-# HELP plimsoll_hand_overs_total Changes of the leader by cause: bootstrap, switchover, failover, resume, recover or other.
+# HELP plimsoll_hand_overs_total Changes of the leader by cause: bootstrap, switchover, failover, resume, raise, recover or other.
 # TYPE plimsoll_hand_overs_total counter
 plimsoll_hand_overs_total{cause="other"} 1
 # HELP plimsoll_database_instances Instances by the role that they play.
@@ -254,7 +271,7 @@ func TestAManagerThatBeginsWaitsForTheFirstWord(t *testing.T) {
 		}
 		other := orders1()
 		other.Instance = "orders-2"
-		r.Follow(orders(), []Target{orders1(), other})
+		r.Follow(orders(), []Target{orders1(), other}, "")
 		if !r.Warm(orders()) {
 			t.Error("an instance that came later holds everything up")
 		}

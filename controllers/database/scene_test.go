@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -230,6 +231,14 @@ func play(t *testing.T, s *scene) (Plan, gist) {
 	first := gistOf(s.Seen, plan)
 	if fmt.Sprint(first) != fmt.Sprint(again) {
 		t.Errorf("two looks at the same gave two plans:\n%+v\n%+v", first, again)
+	}
+	cached := asCached(t, s.Seen)
+	planned := decide(cached, surroundings(), noon())
+	if d := cmp.Diff(first, gistOf(cached, planned)); d != "" {
+		t.Errorf("the cache lacks something that decides (-whole +cached):\n%s", d)
+	}
+	if d := cmp.Diff(summarise(s.Seen, plan, Acted{}, noon()), summarise(cached, planned, Acted{}, noon())); d != "" {
+		t.Errorf("the cache lacks something that is told (-whole +cached):\n%s", d)
 	}
 	return plan, first
 }

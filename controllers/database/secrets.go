@@ -1,6 +1,7 @@
 package database
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"time"
 
@@ -42,8 +43,8 @@ type Secrets struct {
 	Owner, Password string
 	// Verifier of the password.
 	Verifier string
-	// Connection is the data of the Secret that clients read.
-	Connection map[string][]byte
+	// Connection is a sum of the data of the Secret that clients read: no more is asked of it than whether it is as it should be.
+	Connection [sha256.Size]byte
 	// SQL to run in a new database.
 	SQL []string
 	// Problem says why they cannot be used; nil if they can.
@@ -88,7 +89,7 @@ type rawSecrets struct {
 
 // interpret makes sense of Secrets that were read. It is pure.
 func interpret(d *v1.Database, raw rawSecrets, now time.Time) Secrets {
-	s := Secrets{ReadAt: now, Owner: ownerName(d), Connection: raw.app.data}
+	s := Secrets{ReadAt: now, Owner: ownerName(d), Connection: sumOfData(raw.app.data)}
 	if s.Problem = conflicts(d, raw); s.Problem != nil {
 		return s
 	}
@@ -103,12 +104,22 @@ func interpret(d *v1.Database, raw rawSecrets, now time.Time) Secrets {
 		s.Problem = &Finding{v1.ReasonSecretConflict, fmt.Sprintf("Secret %s cannot be used: %v. Restore it, or delete it to get a new authority", desired.AuthorityName(d.Name), err)}
 		return s
 	}
+	s.Material = s.Material.Shared()
 	for _, step := range []func(*v1.Database, rawSecrets, time.Time, *Secrets) *Finding{readPassword, readForeign, readSQL} {
 		if s.Problem = step(d, raw, now, &s); s.Problem != nil {
 			return s
 		}
 	}
 	return s
+}
+
+// sumOfData of a Secret.
+func sumOfData(data map[string][]byte) [sha256.Size]byte {
+	sum := sha256.New()
+	for _, name := range sortedKeys(data) {
+		sum.Write(fmt.Appendf(nil, "%q %q\n", name, data[name]))
+	}
+	return [sha256.Size]byte(sum.Sum(nil))
 }
 
 // conflicts finds a Secret of one of our names that is not this Database's.

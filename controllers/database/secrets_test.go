@@ -222,3 +222,26 @@ func TestGivenSecretsAreLookedAtEachMinute(t *testing.T) {
 		t.Errorf("a minute later the password is %q", got)
 	}
 }
+
+func TestTheSumOfASecretTellsItsData(t *testing.T) {
+	data := func(pairs ...string) map[string][]byte {
+		out := map[string][]byte{}
+		for i := 0; i < len(pairs); i += 2 {
+			out[pairs[i]] = []byte(pairs[i+1])
+		}
+		return out
+	}
+	seen := map[[32]byte]string{}
+	for name, row := range map[string]map[string][]byte{
+		"none": nil, "an empty value": data("a", ""), "a value": data("a", "b"), "another key": data("b", "b"), "two": data("a", "b", "c", "d"),
+		"one that looks like two": data("a", "b\"\n\"c\" \"d"),
+	} {
+		if other, known := seen[sumOfData(row)]; known {
+			t.Errorf("%s has the sum of %s", name, other)
+		}
+		seen[sumOfData(row)] = name
+	}
+	if sumOfData(data("a", "b", "c", "d")) != sumOfData(data("c", "d", "a", "b")) {
+		t.Error("the order counts")
+	}
+}

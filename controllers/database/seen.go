@@ -27,6 +27,8 @@ type Seen struct {
 	Claims    map[string]*corev1.PersistentVolumeClaim
 	// Lease of the Database; nil if there is none.
 	Lease *coordinationv1.Lease
+	// SliceVersion is the resourceVersion of the EndpointSlice for writes; empty if there is none.
+	SliceVersion string
 	// Heard are the agents' newest reports; a silent one is absent.
 	Heard map[string]Heard
 	// Nodes of the pods, by name; one that there is not is nil or absent.
@@ -58,15 +60,18 @@ type Leadership struct {
 	} `json:"recovered"`
 }
 
+// recordIn reads the Lease's record. It is the agents' own; what cannot be read is as good as none, and the members still say who leads.
+func recordIn(lease *coordinationv1.Lease) Leadership {
+	var l Leadership
+	if lease == nil || json.Unmarshal([]byte(lease.Annotations[v1.AnnotationLeadership]), &l) != nil || !l.sound() {
+		return Leadership{}
+	}
+	return l
+}
+
 // leadership reads the Lease's record. A member that says that it leads by a later epoch is ahead of this manager's cache.
 func (s Seen) leadership() Leadership {
-	var l Leadership
-	if s.Lease != nil {
-		// The record is the agents' own; what cannot be read is as good as none, and the members still say who leads.
-		if err := json.Unmarshal([]byte(s.Lease.Annotations[v1.AnnotationLeadership]), &l); err != nil || !l.sound() {
-			l = Leadership{}
-		}
-	}
+	l := recordIn(s.Lease)
 	for _, name := range sortedKeys(s.Heard) {
 		r := s.Heard[name].Report
 		if r.Leading && r.Epoch > l.Epoch {
@@ -93,6 +98,16 @@ func (l Leadership) votes(name string) bool { return slices.Contains(l.Voters, n
 // key of the Database.
 func (s Seen) key() types.NamespacedName {
 	return types.NamespacedName{Namespace: s.Database.Namespace, Name: s.Database.Name}
+}
+
+// relayed says that something was heard of an instance through its leader alone.
+func (s Seen) relayed() bool {
+	for _, h := range s.Heard {
+		if h.Relayed {
+			return true
+		}
+	}
+	return false
 }
 
 // report of an instance; nil while it is silent.

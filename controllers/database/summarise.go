@@ -97,6 +97,9 @@ func instance(s Seen, p Plan, name string, now time.Time) v1.InstanceStatus {
 			i.LagBytes = &lag
 		}
 		i.Reason, i.Message = r.Reason, cmp.Or(oneLine(r.Problem), fullness(r), p.Keeps[name])
+		if i.Reason == "" && r.Waits != nil {
+			i.Reason, i.Message = r.Waits.For, oneLine(r.Waits.Text)
+		}
 		if i.Ready && !podReady(pod) {
 			i.Ready, i.Message = false, cmp.Or(i.Message, "the kubelet does not find it ready: no Service for reads leads to it")
 		}
@@ -174,12 +177,15 @@ func waitsFor(s Seen, name string, now time.Time) string {
 func handOvers(known []v1.HandOver, s Seen) []v1.HandOver {
 	out := slices.Clone(known)
 	for _, name := range sortedKeys(s.Heard) {
+		if told := raised(name, s.Heard[name].Report.Raised); told != nil && !slices.ContainsFunc(out, func(o v1.HandOver) bool { return o.Epoch == told.Epoch }) {
+			out = append(out, *told)
+		}
 		h := s.Heard[name].Report.HandOver
 		if h == nil || h.Promoted == 0 {
 			continue
 		}
 		told := v1.HandOver{
-			Epoch: h.Epoch, From: h.From, To: name, Cause: h.Cause, Why: h.Why, Steps: steps(h),
+			Epoch: h.Epoch, From: h.From, To: name, Cause: h.Cause, Why: h.Why, Waited: h.Waited, Steps: steps(h),
 			At: metav1.NewTime(time.UnixMilli(h.Promoted).UTC().Truncate(time.Second)), DurationMillis: took(h),
 		}
 		told.LostBytes, told.Loss = lost(h)
@@ -198,11 +204,22 @@ func handOvers(known []v1.HandOver, s Seen) []v1.HandOver {
 	return out[:min(len(out), maxHandOvers)]
 }
 
+// raised is a new epoch of a leader that goes on leading, as status tells it; nil for none.
+func raised(name string, r *engine.Raise) *v1.HandOver {
+	if r == nil {
+		return nil
+	}
+	return &v1.HandOver{
+		Epoch: r.Epoch, From: name, To: name, Cause: causeRaise, Why: cut(r.Why, maxMessage), At: metav1.NewTime(time.UnixMilli(r.At).UTC().Truncate(time.Second)),
+		LostBytes: new(int64), Loss: "nothing: the same instance went on leading",
+	}
+}
+
 // steps of a change of hands that did occur, in the order of time.
 func steps(h *engine.HandOver) []v1.HandOverStep {
 	var out []v1.HandOverStep
-	at := map[string]int64{"seen": h.Seen, "released": h.Released, "elected": h.Elected, "promoted": h.Promoted, "routed": h.Routed}
-	for _, name := range []string{"seen", "released", "elected", "promoted", "routed"} {
+	at := map[string]int64{"seen": h.Seen, "released": h.Released, "expired": h.Expired, "elected": h.Elected, "promoted": h.Promoted, "routed": h.Routed}
+	for _, name := range []string{"seen", "expired", "released", "elected", "promoted", "routed"} {
 		if at[name] > 0 {
 			out = append(out, v1.HandOverStep{Name: name, AfterMillis: at[name]})
 		}
@@ -217,7 +234,7 @@ func steps(h *engine.HandOver) []v1.HandOverStep {
 // took is from the first sign that the old leader was going to the first write that clients could make.
 func took(h *engine.HandOver) int64 {
 	end := max(h.Promoted, h.Routed)
-	for _, begin := range []int64{h.Seen, h.Released, h.Elected} {
+	for _, begin := range []int64{h.Seen, h.Released, h.Expired, h.Elected} {
 		if begin > 0 && begin <= end {
 			return end - begin
 		}
@@ -225,10 +242,10 @@ func took(h *engine.HandOver) int64 {
 	return 0
 }
 
-// serves says that a primary takes writes, by its own word.
+// serves says that a primary takes writes, by its own word, and that clients are sent to it.
 func serves(s Seen, p Plan) bool {
 	leader := s.report(p.Leadership.Leader)
-	return leader != nil && leader.Role == engine.Primary && leader.Ready
+	return leader != nil && leader.Role == engine.Primary && leader.Ready && (leader.Waits == nil || leader.Waits.For != v1.ReasonNotRouted)
 }
 
 // unheard says that whether a primary takes writes is not known: the kubelet finds the leader ready, but its agent is silent.

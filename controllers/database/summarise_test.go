@@ -305,7 +305,7 @@ func TestHandOversAreKeptNewestFirst(t *testing.T) {
 	s := settled(2)
 	at := noon().UnixMilli()
 	s.report("orders-2", func(r *engine.Report) {
-		r.HandOver = &engine.HandOver{Epoch: 12, From: "orders-1", Cause: "switchover", Released: at - 400, Elected: at - 300, Promoted: at - 100, Routed: at}
+		r.HandOver = &engine.HandOver{Epoch: 12, From: "orders-1", Cause: "switchover", Waited: "14.2 s for the API server", Released: at - 400, Elected: at - 300, Promoted: at - 100, Routed: at}
 	})
 	s.report("orders-1", func(r *engine.Report) { r.HandOver = &engine.HandOver{Epoch: 11, Cause: "expired"} }) // not promoted yet
 	var known []v1.HandOver
@@ -317,7 +317,7 @@ func TestHandOversAreKeptNewestFirst(t *testing.T) {
 		t.Fatalf("%d are kept", len(got))
 	}
 	want := v1.HandOver{
-		Epoch: 12, From: "orders-1", To: "orders-2", Cause: "switchover", At: metav1.NewTime(noon().Truncate(1e9).Add(-1e9)), DurationMillis: 400,
+		Epoch: 12, From: "orders-1", To: "orders-2", Cause: "switchover", Waited: "14.2 s for the API server", At: metav1.NewTime(noon().Truncate(1e9).Add(-1e9)), DurationMillis: 400,
 		LostBytes: new(int64), Loss: "nothing: the old leader handed over all that it had",
 		Steps: []v1.HandOverStep{{Name: "released"}, {Name: "elected", AfterMillis: 100}, {Name: "promoted", AfterMillis: 300}, {Name: "routed", AfterMillis: 400}},
 	}
@@ -351,5 +351,20 @@ func TestChangesTellOnce(t *testing.T) {
 	want := []occurrence{{corev1.EventTypeWarning, v1.ReasonInstancesNotReady, "Serve", "2/3 instances are ready: waiting for orders-3"}}
 	if diff := cmp.Diff(want, changes(now, later)); diff != "" {
 		t.Error(diff)
+	}
+	s.Database.Status = later
+	s.report("orders-2", func(r *engine.Report) { r.Ready = false })
+	worse := summarise(s.Seen, decide(s.Seen, surroundings(), noon()), Acted{}, noon())
+	if got := changes(later, worse); len(got) > 0 {
+		t.Errorf("it was told before: %v", got)
+	}
+	s.Database.Status = worse
+	s.report("orders-1", func(r *engine.Report) {
+		r.Reason, r.Problem = v1.ReasonVolumeFull, "the data volume is full: raise spec.storage.size"
+	})
+	full := summarise(s.Seen, decide(s.Seen, surroundings(), noon()), Acted{}, noon())
+	want = []occurrence{{corev1.EventTypeWarning, v1.ReasonVolumeFull, "Serve", "orders-1: the data volume is full: raise spec.storage.size"}}
+	if diff := cmp.Diff(want, changes(worse, full)); diff != "" {
+		t.Errorf("a full volume is no news beside replicas that are not ready (-want +got):\n%s", diff)
 	}
 }

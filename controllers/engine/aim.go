@@ -38,6 +38,8 @@ type Aim struct {
 	// LeaseVersion is the resourceVersion of the Lease as the manager saw it last, told to the leader alone: one that it did not
 	// write may be a Lease that was deleted and made again, or came back from a backup, which only the leader can repair.
 	LeaseVersion string `json:"leaseVersion,omitempty"`
+	// SliceVersion is the same of the EndpointSlice for writes: the leader looks at each one once, whether clients are sent to it.
+	SliceVersion string `json:"sliceVersion,omitempty"`
 	// Switchover that the leader should carry out.
 	Switchover *Switchover `json:"switchover,omitempty"`
 	// Recovery that this member should carry out: a person named it to lead alone, because a majority of the voters is lost for good.
@@ -69,12 +71,24 @@ type Recovery struct {
 	Within int64    `json:"within"`
 }
 
-// Revision is a hash of the aim's content, the same for the same content.
-func (a Aim) Revision() (string, error) {
-	raw, err := json.Marshal(a)
+// Encode returns the aim as it is published, and its revision.
+func (a Aim) Encode() (raw []byte, revision string, err error) {
+	raw, err = json.Marshal(a)
 	if err != nil {
-		return "", fmt.Errorf("encode aim for %s: %w", a.Member, err)
+		return nil, "", fmt.Errorf("encode aim for %s: %w", a.Member, err)
 	}
+	return raw, RevisionOf(raw), nil
+}
+
+// Revision of the aim, the same for the same content.
+func (a Aim) Revision() (string, error) {
+	_, revision, err := a.Encode()
+	return revision, err
+}
+
+// RevisionOf an aim as it was published. It is of the bytes, so that an agent that does not know all that they say tells the revision
+// that it was given all the same.
+func RevisionOf(raw []byte) string {
 	sum := sha256.Sum256(raw)
-	return hex.EncodeToString(sum[:8]), nil
+	return hex.EncodeToString(sum[:8])
 }

@@ -238,15 +238,27 @@ type Report struct {
 	Connections    int64  `json:"connections"`
 	MaxConnections int64  `json:"maxConnections"`
 
+	// Goroutines of the agent: a number that only grows is a leak.
+	Goroutines int `json:"goroutines,omitempty"`
 	// Requests answered by this agent, newest last, bounded.
 	Requests []Answer `json:"requests,omitempty"`
 	// HandOver is the newest change of hands that made this member leader.
 	HandOver *HandOver `json:"handOver,omitempty"`
+	// Raised is the newest epoch that this member took without a break while it led; nil for none.
+	Raised *Raise `json:"raised,omitempty"`
 	// Left is what this member had as a leader that its successor does not have; nil if it has not looked since it led.
 	Left *Left `json:"left,omitempty"`
+	// Waits is what keeps this member from having a leader, or from being one; nil while somebody acts as leader.
+	Waits *Wait `json:"waits,omitempty"`
 	// Problem says what is wrong, in a line, and Reason in a word; empty if nothing is.
 	Problem string `json:"problem,omitempty"`
 	Reason  string `json:"reason,omitempty"`
+}
+
+// Wait is what a member waits for while nobody leads, in a word and in words that do not change with each look.
+type Wait struct {
+	For  string `json:"for"`
+	Text string `json:"text"`
 }
 
 // Hold is a reason for a replica not to apply what it received, which is no fault of its own: a query that needs what would go.
@@ -298,18 +310,29 @@ type Left struct {
 	Commits int64 `json:"commits"`
 }
 
+// Raise is a new epoch of a leader that went on leading, why it took it, and when, in Unix milliseconds.
+type Raise struct {
+	Epoch int64  `json:"epoch"`
+	Why   string `json:"why"`
+	At    int64  `json:"at"`
+}
+
 // HandOver is a change of hands, its cause and its times in Unix milliseconds; zero where a step did not occur.
 type HandOver struct {
 	Epoch int64  `json:"epoch"`
 	From  string `json:"from,omitempty"`
 	Cause string `json:"cause"`
 	// Why the old leader ended, in words.
-	Why      string `json:"why,omitempty"`
-	Seen     int64  `json:"seen"`
-	Released int64  `json:"released"`
-	Elected  int64  `json:"elected"`
-	Promoted int64  `json:"promoted"`
-	Routed   int64  `json:"routed"`
+	Why string `json:"why,omitempty"`
+	// Waited is what the winner waited for meanwhile, and for how long, in words; empty for nothing to speak of.
+	Waited string `json:"waited,omitempty"`
+	// Seen is the last word of the old leader. It Released when it said that it had ended; else its grant Expired.
+	Seen     int64 `json:"seen"`
+	Released int64 `json:"released"`
+	Expired  int64 `json:"expired,omitempty"`
+	Elected  int64 `json:"elected"`
+	Promoted int64 `json:"promoted"`
+	Routed   int64 `json:"routed"`
 	// Synchronous mode that the new leader knew.
 	Synchronous string `json:"synchronous,omitempty"`
 	// Ahead is by how many bytes the old leader's log was longer than the new one's when it was last heard, Quiet milliseconds before the

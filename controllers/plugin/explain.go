@@ -50,6 +50,8 @@ func advice(reason string) string {
 		return "add nodes, lower spec.resources or relax spec.scheduling"
 	case v1.ReasonServerFailed:
 		return "kubectl plimsoll logs shows why the server does not start"
+	case v1.ReasonLeaseOlder:
+		return "start all instances, then run the command that the message names: it shows what would be lost before it does anything"
 	case v1.ReasonVolumeFull:
 		return "raise the size that the message names; what filled this volume fills the others', so nobody takes over"
 	case v1.ReasonVolumeHangs:

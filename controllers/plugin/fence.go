@@ -17,7 +17,12 @@ func newFence(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "fence DATABASE INSTANCE...",
 		Short: `Stop the server of instances, keep their pods and volumes; "*" for all`,
-		Args:  cobra.MinimumNArgs(2),
+		Example: `  # Stop the server of orders-2 and look at its volume
+  kubectl plimsoll fence orders orders-2
+
+  # Stop all
+  kubectl plimsoll fence orders "*"`,
+		Args: cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.fence(cmd, args, func(now, named []string) []string { return append(now, named...) })
 		},
@@ -28,7 +33,12 @@ func newUnfence(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "unfence DATABASE INSTANCE...",
 		Short: `Let fenced instances start again; "*" for all`,
-		Args:  cobra.MinimumNArgs(2),
+		Example: `  # Let orders-2 start again
+  kubectl plimsoll unfence orders orders-2
+
+  # Let all of them
+  kubectl plimsoll unfence orders "*"`,
+		Args: cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.fence(cmd, args, func(now, named []string) []string {
 				if slices.Contains(named, everyInstance) {

@@ -23,7 +23,12 @@ func newLogs(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "logs DATABASE [INSTANCE]",
 		Short: "Show the logs of every instance, or of one, each line with its instance",
-		Args:  cobra.RangeArgs(1, 2),
+		Example: `  # Of every instance, and go on with new lines
+  kubectl plimsoll logs orders --follow
+
+  # All of one, from before its container started again
+  kubectl plimsoll logs orders orders-2 --previous --tail -1`,
+		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			k, err := s.connect()
 			if err != nil {

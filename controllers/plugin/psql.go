@@ -22,7 +22,12 @@ func newPsql(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "psql DATABASE [-- PSQL-ARGUMENT...]",
 		Short: "Open psql as superuser on the leader, or on another instance",
-		Args:  cobra.MinimumNArgs(1),
+		Example: `  # On the leader
+  kubectl plimsoll psql orders
+
+  # One statement on a replica
+  kubectl plimsoll psql orders --instance orders-2 -- -c "SELECT pg_last_wal_replay_lsn()"`,
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			k, err := s.connect()
 			if err != nil {

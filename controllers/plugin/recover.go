@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
@@ -31,6 +32,11 @@ the only voter with a new epoch, unless the Lease has changed meanwhile or anybo
 without a vote, and are rewound or copied anew. What they alone hold is lost.
 
 Before you use it make sure that the lost instances do not run: a node that is only cut off may still serve clients. Power it off.`,
+		Example: `  # What every instance has, and what would be lost
+  kubectl plimsoll recover orders --from orders-2
+
+  # Do it
+  kubectl plimsoll recover orders --from orders-2 --accept-loss`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return r.recover(cmd.Context(), args[0], from) },
 	}
@@ -180,6 +186,8 @@ func losses(d *v1.Database, l Leadership, from string) []string {
 	switch {
 	case l.Epoch == 0:
 		return append(out, "beyond that unknown: the Lease does not tell who led last")
+	case older(d):
+		return append(out, "beyond that unknown: the Lease is older than what the instances saw there, and does not tell who led last; an instance that is not heard may have got further")
 	case from == l.Leader && !ahead:
 		return []string{"nothing that was acknowledged: " + from + " led last (epoch " + fmt.Sprint(l.Epoch) + ") and holds all that it acknowledged"}
 	case !slices.Contains(l.Voters, from):
@@ -189,6 +197,12 @@ func losses(d *v1.Database, l Leadership, from string) []string {
 	default:
 		return append(out, "beyond that unknown: what "+l.Leader+" acknowledged with others after "+own+"; status follows a busy server in steps of 16 MiB")
 	}
+}
+
+// older says that the Lease is not the newest that there was.
+func older(d *v1.Database) bool {
+	c := meta.FindStatusCondition(d.Status.Conditions, v1.ConditionReady)
+	return c != nil && c.Reason == v1.ReasonLeaseOlder
 }
 
 func positionOf(d *v1.Database, name string) string {

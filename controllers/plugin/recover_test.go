@@ -75,6 +75,14 @@ func TestLosses(t *testing.T) {
 			func(_ *v1.Database, l *Leadership) { *l = Leadership{Version: "4711"} }, "orders-2",
 			[]string{"at least 96 bytes of the log: orders-1 was at 0/5000060, and orders-2 is at 0/5000000", "beyond that unknown: the Lease does not tell who led last"},
 		},
+		"a Lease from a backup of etcd does not tell who led last, nor who voted": {
+			func(d *v1.Database, l *Leadership) {
+				l.Leader = "orders-2"
+				d.Status.Instances[0].LastPosition = "0/4000000"
+				d.Status.Conditions = []metav1.Condition{{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1.ReasonLeaseOlder}}
+			}, "orders-2",
+			[]string{"beyond that unknown: the Lease is older than what the instances saw there, and does not tell who led last; an instance that is not heard may have got further"},
+		},
 		"an instance without a position": {nil, "orders-3", []string{"unknown: how far orders-3 has got is not known"}},
 	} {
 		t.Run(sentence, func(t *testing.T) {

@@ -20,8 +20,13 @@ func newSwitchover(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "switchover DATABASE [INSTANCE]",
 		Short: "Hand the lead to another instance, with nothing lost",
-		Args:  cobra.RangeArgs(1, 2),
-		RunE:  r.run,
+		Example: `  # Hand the lead to orders-2
+  kubectl plimsoll switchover orders orders-2
+
+  # To the best replica, and give up if it has not begun within ten seconds
+  kubectl plimsoll switchover orders --expires 10s`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: r.run,
 	}
 	r.flags(c)
 	return c
@@ -32,8 +37,13 @@ func newRestart(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "restart DATABASE [INSTANCE]",
 		Short: "Restart the servers one after another, replicas first; or one instance",
-		Args:  cobra.RangeArgs(1, 2),
-		RunE:  r.run,
+		Example: `  # Restart all servers, one after another
+  kubectl plimsoll restart orders
+
+  # Restart one, and do not wait for the end of it
+  kubectl plimsoll restart orders orders-3 --no-wait`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: r.run,
 	}
 	r.flags(c)
 	return c
@@ -45,8 +55,10 @@ func newRotate(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rotate DATABASE",
 		Short: "Change the certificate authority and every certificate, with nobody cut off",
-		Args:  cobra.ExactArgs(1),
-		RunE:  r.run,
+		Example: `  # Change every certificate, and wait half an hour at most for the last instance to use its own
+  kubectl plimsoll rotate orders --timeout 30m`,
+		Args: cobra.ExactArgs(1),
+		RunE: r.run,
 	}
 	r.flags(c)
 	return c

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/yaml"
@@ -29,7 +30,15 @@ func newStatus(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status DATABASE",
 		Short: "Show who leads, what each instance does, and what to do next",
-		Args:  cobra.ExactArgs(1),
+		Example: `  # Who leads, what each instance does, and what to do next
+  kubectl plimsoll status orders -n shop
+
+  # The same again each second, while something changes
+  kubectl plimsoll status orders --watch
+
+  # The whole object, for programs
+  kubectl plimsoll status orders -o json`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			render, err := renderer(output)
 			if err != nil {
@@ -129,7 +138,7 @@ func Status(out io.Writer, d *v1.Database, now time.Time) error {
 	p.line("Database\t%s/%s", d.Namespace, d.Name)
 	p.line("Engine\t%s %s", d.Spec.Engine, or(st.Version, d.Spec.Version))
 	p.line("Phase\t%s, %s ready", or(string(st.Phase), "Pending"), or(st.Ready, "none"))
-	p.line("Leader\t%s, epoch %d, voters %s", or(st.Leader, "none"), st.Epoch, or(strings.Join(st.Voters, " "), "none"))
+	p.line("Leader\t%s, epoch %d, voters %s", leader(st), st.Epoch, or(strings.Join(st.Voters, " "), "none"))
 	if st.Witness != nil {
 		p.line("Witness\t%s", witness(*st.Witness))
 	}
@@ -217,10 +226,19 @@ func (p *printer) handOvers(all []v1.HandOver, now time.Time) {
 	p.lastHandOver(all[0])
 }
 
+// causeRaise is a new epoch of a leader that went on leading.
+const causeRaise = "raise"
+
 // lastHandOver tells the newest change in detail.
 func (p *printer) lastHandOver(h v1.HandOver) {
-	if h.Why != "" {
+	switch {
+	case h.Cause == causeRaise:
+		p.line("%s leads on, with a new epoch: %s", h.To, h.Why)
+	case h.Why != "":
 		p.line("%s ended: %s", or(h.From, "the old leader"), h.Why)
+	}
+	if h.Waited != "" {
+		p.line("waited: %s", h.Waited)
 	}
 	if h.Loss != "" {
 		p.line("lost: %s", h.Loss)
@@ -245,6 +263,14 @@ func lostWords(h v1.HandOver) string {
 		return "unknown"
 	}
 	return "-"
+}
+
+// leader that acts, or who was the last: the Lease names it until the next is elected.
+func leader(st v1.DatabaseStatus) string {
+	if c := meta.FindStatusCondition(st.Conditions, v1.ConditionReady); c != nil && c.Reason == v1.ReasonNoPrimary && st.Leader != "" {
+		return "none takes writes (" + st.Leader + " is the last in the Lease)"
+	}
+	return or(st.Leader, "none")
 }
 
 func durability(mode v1.SynchronousMode) string {

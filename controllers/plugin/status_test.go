@@ -46,6 +46,8 @@ func running() *v1.Database {
 	return d
 }
 
+const away = "the API server does not answer, and nobody is elected without it"
+
 func TestStatus(t *testing.T) {
 	stalled := &v1.Database{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "orders", Generation: 1}}
 	stalled.Spec.Engine, stalled.Spec.Version = v1.EnginePostgres, "15"
@@ -61,7 +63,21 @@ func TestStatus(t *testing.T) {
 		Type: v1.ConditionDurable, Status: metav1.ConditionFalse, Reason: v1.ReasonNoMajority, LastTransitionTime: metav1.NewTime(noon),
 		Message: "too few replicas are in step: writes go on, and orders-1 alone is known to hold the newest; no other instance may lead until one has caught up",
 	}}
-	for name, d := range map[string]*v1.Database{"running": running(), "stalled": stalled, "pair": pair} {
+	leaderless := running()
+	leaderless.Status.Phase = v1.PhaseDown
+	for i := range leaderless.Status.Instances {
+		leaderless.Status.Instances[i].Role, leaderless.Status.Instances[i].RestartPending = v1.RoleReplica, false
+		leaderless.Status.Instances[i].Reason, leaderless.Status.Instances[i].Message = v1.ReasonAPIServerAway, away
+	}
+	leaderless.Status.Conditions = []metav1.Condition{{
+		Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1.ReasonNoPrimary, LastTransitionTime: metav1.NewTime(noon),
+		Message: "no instance takes writes: orders-1, orders-2, orders-3: " + away,
+	}}
+	leaderless.Status.HandOvers[0].Waited = "14.2 s for the API server"
+	restored := running()
+	raise := v1.HandOver{Epoch: 5, From: "orders-1", To: "orders-1", Cause: "raise", Why: "the Lease was deleted or restored", LostBytes: new(int64), Loss: "nothing: the same instance went on leading", At: metav1.NewTime(noon.Add(-time.Minute))}
+	restored.Status.HandOvers = append([]v1.HandOver{raise}, restored.Status.HandOvers...)
+	for name, d := range map[string]*v1.Database{"running": running(), "stalled": stalled, "pair": pair, "leaderless": leaderless, "restored": restored} {
 		t.Run(name, func(t *testing.T) {
 			var got strings.Builder
 			if err := Status(&got, d, noon); err != nil {

@@ -16,7 +16,9 @@ func newVersion(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Show the versions of the plugin, the operator and the cluster",
-		Args:  cobra.NoArgs,
+		Example: `  # Of the plugin, the operator and the cluster
+  kubectl plimsoll version`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := fmt.Fprintf(s.Streams.Out, "plugin    %s (%s)\n", s.Version, runtime.Version()); err != nil {
 				return err

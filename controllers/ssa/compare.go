@@ -1,16 +1,15 @@
 package ssa
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -122,12 +121,33 @@ func ownedFields(live client.Object, version string) (*fieldpath.Set, bool) {
 			continue
 		}
 		set := &fieldpath.Set{}
-		if err := set.FromJSON(bytes.NewReader(entry.FieldsV1.GetRawBytes())); err != nil {
+		if err := set.FromJSON(strings.NewReader(withOwner(live, entry.FieldsV1.GetRawString()))); err != nil {
 			return nil, false
 		}
 		return set, true
 	}
 	return nil, false
+}
+
+// anyOwner stands for the UID of an object's owner in a list of its fields; nothing else there looks like it.
+const anyOwner = "~owner~"
+
+// WithoutOwner is a list of an object's fields in which the UID of its owner stands as a word: so it is the same for the objects of a kind
+// in every Database, and a cache may hold it once. The writer puts the UID back in.
+func WithoutOwner(of metav1.Object, fields *metav1.FieldsV1) *metav1.FieldsV1 {
+	owners := of.GetOwnerReferences()
+	if len(owners) != 1 || !strings.Contains(fields.GetRawString(), string(owners[0].UID)) {
+		return fields
+	}
+	return metav1.NewFieldsV1(strings.ReplaceAll(fields.GetRawString(), string(owners[0].UID), anyOwner))
+}
+
+func withOwner(of metav1.Object, fields string) string {
+	owners := of.GetOwnerReferences()
+	if len(owners) != 1 {
+		return fields
+	}
+	return strings.ReplaceAll(fields, anyOwner, string(owners[0].UID))
 }
 
 // neverOwned are the fields that the API server strips from managedFields.
@@ -136,13 +156,6 @@ func neverOwned() *fieldpath.Set {
 		fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"), fieldpath.MakePathOrDie("metadata"),
 		fieldpath.MakePathOrDie("metadata", "name"), fieldpath.MakePathOrDie("metadata", "namespace"),
 	)
-}
-
-// written is what the API server made of an apply.
-type written struct {
-	uid     types.UID
-	version string
-	sum     [sha256.Size]byte
 }
 
 // unchanged says whether live has all of desired.
@@ -155,13 +168,13 @@ func (w *Writer) unchanged(kind schema.GroupVersionKind, live client.Object, des
 		return false
 	}
 	now := written{uid: live.GetUID(), version: live.GetResourceVersion(), sum: sum}
-	if known, ok := w.seen.Get(noun(kind, desired)); ok && known == now {
+	if w.seen.has(noun(kind, desired), now) {
 		return true
 	}
 	if !w.compare.has(live, desired) {
 		return false
 	}
-	w.seen.Add(noun(kind, desired), now)
+	w.seen.keep(noun(kind, desired), now)
 	return true
 }
 
@@ -170,7 +183,7 @@ func (w *Writer) remember(kind schema.GroupVersionKind, answer, desired *unstruc
 	if err != nil {
 		return
 	}
-	w.seen.Add(noun(kind, desired), written{uid: answer.GetUID(), version: answer.GetResourceVersion(), sum: sum})
+	w.seen.keep(noun(kind, desired), written{uid: answer.GetUID(), version: answer.GetResourceVersion(), sum: sum})
 }
 
 func sumOf(desired *unstructured.Unstructured) ([sha256.Size]byte, error) {

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/applyconfigurations"
 	"k8s.io/client-go/util/csaupgrade"
-	"k8s.io/utils/lru"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
@@ -24,12 +23,8 @@ import (
 // Owner is the field manager of all that the manager writes.
 const Owner = "plimsoll-manager"
 
-const (
-	// callTimeout bounds each call: a write that the API server has not answered by then is tried again in a later pass.
-	callTimeout = 10 * time.Second
-	// maxRemembered bounds what the writer remembers of its own writes. What falls out is compared again, no more.
-	maxRemembered = 16384
-)
+// callTimeout bounds each call: a write that the API server has not answered by then is tried again in a later pass.
+const callTimeout = 10 * time.Second
 
 // Writer writes to the API server, and nothing where nothing would change.
 type Writer struct {
@@ -38,7 +33,7 @@ type Writer struct {
 	compare comparer
 	// byMetadata are the kinds that the cache holds no more of than the metadata.
 	byMetadata map[schema.GroupKind]bool
-	seen       *lru.Cache
+	seen       *memory
 	metrics    *metrics
 }
 
@@ -51,7 +46,7 @@ func New(c client.Client, live client.Reader, registry prometheus.Registerer, by
 		return nil, fmt.Errorf("make the writer: %w", err)
 	}
 	w := &Writer{
-		client: c, live: live, metrics: m, seen: lru.New(maxRemembered), byMetadata: map[schema.GroupKind]bool{},
+		client: c, live: live, metrics: m, seen: newMemory(maxRemembered), byMetadata: map[schema.GroupKind]bool{},
 		compare: comparer{typed: applyconfigurations.NewTypeConverter(c.Scheme())},
 	}
 	for _, obj := range byMetadata {

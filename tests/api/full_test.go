@@ -67,7 +67,7 @@ func reported() map[string]any {
 			map[string]any{"id": "a", "kind": "switchover", "target": "x-2", "state": "Done", "message": "m", "startedAt": at, "finishedAt": at},
 			map[string]any{"id": "a", "kind": "restart", "state": "Running"},
 		},
-		"handOvers": []any{map[string]any{"epoch": int64(7), "from": "x-2", "to": "x-1", "cause": "switchover", "at": at, "durationMillis": int64(12), "why": "its server is gone", "lostBytes": int64(0), "loss": "nothing", "steps": []any{map[string]any{"name": "seen", "afterMillis": int64(0)}, map[string]any{"name": "routed", "afterMillis": int64(12)}}}},
+		"handOvers": []any{map[string]any{"epoch": int64(7), "from": "x-2", "to": "x-1", "cause": "switchover", "at": at, "durationMillis": int64(12), "why": "its server is gone", "waited": "14.2 s for the API server", "lostBytes": int64(0), "loss": "nothing", "steps": []any{map[string]any{"name": "seen", "afterMillis": int64(0)}, map[string]any{"name": "routed", "afterMillis": int64(12)}}}},
 	}
 }
 

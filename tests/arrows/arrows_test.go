@@ -175,6 +175,8 @@ func TestTheRulesBite(t *testing.T) {
 		{"controllers/policy", "api/v1", true},
 		{"api/v1", "controllers/engine", false},
 		{"cmd/plimsoll-agent", "controllers/agent", true},
+		{"bpf/query", "controllers/engine", false},
+		{"controllers/database", "bpf/query", false},
 		{"cmd", "tests/cluster", false},
 		{"tests/e2e", "tests/cluster", true},
 	} {

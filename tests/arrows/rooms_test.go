@@ -31,6 +31,7 @@ func rooms() []room {
 		{path: "controllers/ssa", may: api},
 		{path: "controllers/admission", may: append(seam, "api/v1beta1", "api/v1alpha1", "controllers/policy")},
 		{path: "controllers/admission/serving"},
+		{path: "controllers/scrape"},
 		{path: "controllers/database", may: append(seam, "controllers/desired", "controllers/policy", "controllers/certificate",
 			"controllers/ssa", "controllers/agent/client")},
 		{path: "controllers/agent", may: append(seam, "controllers/agent/lease", "controllers/agent/kube", "controllers/agent/client")},
@@ -38,6 +39,14 @@ func rooms() []room {
 		{path: "controllers/agent/kube", may: seam},
 		{path: "controllers/agent/client", may: seam},
 		{path: "controllers/plugin", may: append(seam, "controllers/agent/client")},
+
+		{path: "bpf/event", pure: true},
+		{path: "bpf/statement", pure: true},
+		{path: "bpf/query", may: []string{"bpf/event", "bpf/statement"}},
+		{path: "bpf/attribute", may: api},
+		{path: "bpf/aggregate", may: []string{"bpf/event", "bpf/statement"}, pure: true},
+		{path: "bpf/export", may: []string{"bpf/event", "bpf/aggregate"}},
+		{path: "bpf/node", may: []string{"bpf/event", "bpf/query", "bpf/attribute", "bpf/aggregate", "bpf/export"}},
 
 		{path: "cmd", may: []string{"*"}},
 		{path: "config"},

@@ -27,7 +27,10 @@ type API struct {
 	ClientKey  []byte
 	Kubeconfig string // file with all of these
 
-	server, etcd *child
+	server, etcd           *child
+	dir                    string
+	ports                  []int // of the server, of etcd for clients and for peers
+	serverBinary, etcdPath string
 }
 
 // StartAPI starts an API server that keeps everything in dir and is ready to serve when StartAPI returns.
@@ -49,22 +52,51 @@ func StartAPI(ctx context.Context, dir string) (*API, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &API{Host: "https://127.0.0.1:" + strconv.Itoa(ports[0]), Kubeconfig: filepath.Join(dir, "kubeconfig")}
+	a := &API{
+		Host: "https://127.0.0.1:" + strconv.Itoa(ports[0]), Kubeconfig: filepath.Join(dir, "kubeconfig"),
+		dir: dir, ports: ports, serverBinary: server, etcdPath: etcd,
+	}
 	if err := a.readCredentials(certs); err != nil {
 		return nil, err
 	}
-	if a.etcd, err = startChild(ctx, filepath.Join(dir, "etcd.log"), etcd, apiEtcdArgs(dir, ports[1], ports[2])); err != nil {
-		return nil, err
-	}
-	if a.server, err = startChild(ctx, filepath.Join(dir, "kube-apiserver.log"), server, apiServerArgs(certs, ports[0], ports[1])); err != nil {
-		a.Stop()
-		return nil, err
-	}
-	if err := a.waitReady(ctx); err != nil {
-		a.Stop()
+	if err := a.start(ctx); err != nil {
 		return nil, err
 	}
 	return a, nil
+}
+
+// start both servers on what the directory holds.
+func (a *API) start(ctx context.Context) (err error) {
+	certs := pki{dir: filepath.Join(a.dir, "pki")}
+	if a.etcd, err = startChild(ctx, filepath.Join(a.dir, "etcd.log"), a.etcdPath, apiEtcdArgs(a.dir, a.ports[1], a.ports[2])); err != nil {
+		return err
+	}
+	if a.server, err = startChild(ctx, filepath.Join(a.dir, "kube-apiserver.log"), a.serverBinary, apiServerArgs(certs, a.ports[0], a.ports[1])); err != nil {
+		a.Stop()
+		return err
+	}
+	if err := a.waitReady(ctx); err != nil {
+		a.Stop()
+		return err
+	}
+	return nil
+}
+
+// Save copies all that the API server knows. It is away for a few seconds.
+func (a *API) Save(ctx context.Context) error { return a.copied(ctx, "etcd", "etcd-saved") }
+
+// Restore puts back what Save copied. Versions of objects begin anew from there.
+func (a *API) Restore(ctx context.Context) error { return a.copied(ctx, "etcd-saved", "etcd") }
+
+func (a *API) copied(ctx context.Context, from, to string) error {
+	a.Stop()
+	if err := os.RemoveAll(filepath.Join(a.dir, to)); err != nil {
+		return fmt.Errorf("copy etcd: %w", err)
+	}
+	if _, err := run(ctx, "", "cp", "-a", filepath.Join(a.dir, from), filepath.Join(a.dir, to)); err != nil {
+		return err
+	}
+	return a.start(ctx)
 }
 
 // Stop ends the API server and etcd at once; nothing of them is worth a graceful end.

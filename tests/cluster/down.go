@@ -83,7 +83,7 @@ func (c *Cluster) forget(keep Keep) error {
 	case KeepAll:
 		return nil
 	case KeepImages:
-		paths = []string{c.path("etcd"), c.path("log")}
+		paths = []string{c.path("etcd"), c.path("etcd-saved.db"), c.path("etcd-restored"), c.path("log")}
 		for i := range maxNodes {
 			paths = append(paths, c.path(nodeName(i+1)))
 		}

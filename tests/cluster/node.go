@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -87,8 +88,13 @@ func (c *Cluster) startOnNode(i int, name string, env []string, args ...string) 
 	return c.start(daemon{name: nodeName(i) + "-" + name, cgroup: nodeCgroup(i) + "/daemons", enter: enter, env: env, args: args})
 }
 
-// startServices starts everything of a booted node that talks to the API server.
+// startServices starts everything of a booted node that the API server has to do with.
 func (c *Cluster) startServices(i int) error {
+	return errors.Join(c.startCSI(i), c.startWatchers(i))
+}
+
+// startWatchers starts what keeps what it heard from the API server.
+func (c *Cluster) startWatchers(i int) error {
 	n := nodeName(i)
 	if err := c.startKubelet(i); err != nil {
 		return err
@@ -104,7 +110,7 @@ func (c *Cluster) startServices(i int) error {
 	if err != nil {
 		return err
 	}
-	return c.startCSI(i)
+	return c.startProvisioner(i)
 }
 
 func (c *Cluster) startKubelet(i int) error {

@@ -45,6 +45,10 @@ func pins() []pin {
 			In: "binaries/containerd", Tags: "no_btrfs,no_devmapper,no_zfs", LDFlags: "-s -w",
 		}
 	}
+	etcdTool := func(name string) pin {
+		module := "go.etcd.io/etcd/" + name + "/v3"
+		return pin{Name: name, Module: module, Version: etcdVersion, Package: module, In: "binaries/etcd", LDFlags: "-s -w", API: true, Tests: true}
+	}
 	install := func(name, module, version, dir string) pin {
 		return pin{Name: name, Module: module, Version: version, Package: strings.TrimSuffix(module+"/"+dir, "/"), LDFlags: "-s -w"}
 	}
@@ -59,6 +63,7 @@ func pins() []pin {
 			Name: "cert-manager", Module: certManagerModule, Version: CertManagerVersion, Package: ".", In: "binaries/certmanager", Own: true, Beside: "deploy/crds",
 			LDFlags: "-s -w -X " + certManagerModule + "/pkg/util.AppVersion=" + CertManagerVersion, API: true, Tests: true,
 		},
+		etcdTool("etcdctl"), etcdTool("etcdutl"),
 		kubernetes("kube-controller-manager", false),
 		kubernetes("kube-scheduler", false),
 		kubernetes("kubelet", false),

@@ -59,7 +59,8 @@ func (c *Cluster) environment() []string {
 var errNotRunning = errors.New("not running")
 
 // pid returns the process of a daemon, or errNotRunning. A number alone is not proof: it may be another
-// process's by now, so the process has to be in our cgroup.
+// process's by now, so the process has to be in our cgroup, and it has to run: what has ended stays in its cgroup until its parent collects
+// it, which the first process of a container may do late or never.
 func (c *Cluster) pid(name string) (int, error) {
 	data, err := os.ReadFile(c.path("pid", name))
 	if err != nil {
@@ -70,7 +71,7 @@ func (c *Cluster) pid(name string) (int, error) {
 		return 0, fmt.Errorf("read the pid of %s: %w", name, err)
 	}
 	cgroups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-	if err != nil || !strings.Contains(string(cgroups), "0::"+cgroupRoot+"/") {
+	if err != nil || !strings.Contains(string(cgroups), "0::"+cgroupRoot+"/") || isZombie(pid) {
 		return 0, fmt.Errorf("%s: %w", name, errNotRunning)
 	}
 	return pid, nil
@@ -89,7 +90,7 @@ func (c *Cluster) stop(ctx context.Context, name string) error {
 		return fmt.Errorf("stop %s: %w", name, err)
 	}
 	return wait(ctx, 10*time.Second, "the end of "+name, func(context.Context) error {
-		if _, err := c.pid(name); errors.Is(err, errNotRunning) || isZombie(pid) {
+		if _, err := c.pid(name); errors.Is(err, errNotRunning) {
 			return nil
 		}
 		return errors.New("still there")

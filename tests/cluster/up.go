@@ -222,7 +222,7 @@ func (c *Cluster) addOns(ctx context.Context, step func(string, ...any)) error {
 			return err
 		}
 	}
-	if err := c.startResizer(); err != nil {
+	if err := c.startControlCSI(); err != nil {
 		return err
 	}
 	if err := c.waitCSI(ctx); err != nil {

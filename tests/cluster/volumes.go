@@ -16,31 +16,34 @@ const (
 	csiPlugins = "/var/lib/kubelet/plugins"
 )
 
-// startCSI starts a node's driver and the stock provisioner that makes volumes on this node only.
+const csiSocket = csiPlugins + "/" + csiDriver + "/csi.sock"
+
+// startCSI starts a node's driver.
 func (c *Cluster) startCSI(i int) error {
 	n := nodeName(i)
-	socket := csiPlugins + "/" + csiDriver + "/csi.sock"
-	err := c.startOnNode(i, "csi", nil, "plimsoll-csi", "--node="+n, "--disk="+c.path(n, "volumes"), "--endpoint="+socket,
+	return c.startOnNode(i, "csi", nil, "plimsoll-csi", "--node="+n, "--disk="+c.path(n, "volumes"), "--endpoint="+csiSocket,
 		"--register=/var/lib/kubelet/plugins_registry/"+csiDriver+"-reg.sock")
-	if err != nil {
-		return err
-	}
+}
+
+// startProvisioner starts the stock provisioner that makes volumes on this node only.
+func (c *Cluster) startProvisioner(i int) error {
+	n := nodeName(i)
 	return c.startOnNode(i, "csi-provisioner", []string{"NODE_NAME=" + n},
-		"csi-provisioner", "--kubeconfig="+c.path("conf", "csi.kubeconfig"), "--csi-address=unix://"+socket,
+		"csi-provisioner", "--kubeconfig="+c.path("conf", "csi.kubeconfig"), "--csi-address=unix://"+csiSocket,
 		"--feature-gates=Topology=true", "--node-deployment", "--strict-topology", "--immediate-topology=false",
 		"--node-deployment-immediate-binding=false", "--default-fstype=xfs",
 		"--retry-interval-start=500ms", "--retry-interval-max=10s")
 }
 
-// startResizer starts the stock resizer with an instance of the driver that only tells what it can do: volumes
+// startControlCSI starts the stock resizer with an instance of the driver that only tells what it can do: volumes
 // grow on their nodes, so all the resizer does is to set things going.
+func (c *Cluster) startControlCSI() error {
+	return errors.Join(c.start(c.controlDaemon("csi", "plimsoll-csi", "--node="+control, "--endpoint="+c.path("run", "csi.sock"))), c.startResizer())
+}
+
 func (c *Cluster) startResizer() error {
-	socket := c.path("run", "csi.sock")
-	return errors.Join(
-		c.start(c.controlDaemon("csi", "plimsoll-csi", "--node="+control, "--endpoint="+socket)),
-		c.start(c.controlDaemon("csi-resizer", "csi-resizer", "--kubeconfig="+c.path("conf", "csi.kubeconfig"), "--csi-address=unix://"+socket,
-			"--retry-interval-start=500ms", "--retry-interval-max=10s")),
-	)
+	return c.start(c.controlDaemon("csi-resizer", "csi-resizer", "--kubeconfig="+c.path("conf", "csi.kubeconfig"), "--csi-address=unix://"+c.path("run", "csi.sock"),
+		"--retry-interval-start=500ms", "--retry-interval-max=10s"))
 }
 
 // waitCSI waits until every kubelet knows the driver.

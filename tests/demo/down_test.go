@@ -48,7 +48,9 @@ func TestDownLeavesOtherPeoplesDatabases(t *testing.T) {
 		}
 	}
 	must("", "apply", "-f", "../../config/crd/bases/plimsoll.dev_databases.yaml")
-	must("", "wait", "--for=condition=Established", "--timeout=30s", "crd/databases.plimsoll.dev")
+	if err := k.Established(t.Context(), "databases.plimsoll.dev"); err != nil {
+		t.Fatal(err)
+	}
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
 		if _, err := k.Run(t.Context(), nil, "get", "databases.plimsoll.dev"); err == nil || time.Now().After(deadline) {
 			break // what follows says why not

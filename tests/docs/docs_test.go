@@ -44,19 +44,46 @@ func TestEveryReasonIsExplained(t *testing.T) {
 
 func TestEveryLabelAndAnnotationIsNamed(t *testing.T) {
 	page := read(t, root+"/docs/reference/names.md")
-	for name, value := range constants(t, root+"/api/v1") {
-		if (strings.HasPrefix(name, "Label") || strings.HasPrefix(name, "Annotation")) && !strings.Contains(page, "`"+value+"`") {
-			t.Errorf("docs/reference/names.md does not name %s (%s)", value, name)
+	for _, dir := range []string{"/api/v1", "/controllers/agent/lease"} {
+		for name, value := range constants(t, root+dir) {
+			if (strings.HasPrefix(name, "Label") || strings.HasPrefix(name, "Annotation")) && !strings.Contains(page, "`"+value+"`") {
+				t.Errorf("docs/reference/names.md does not name %s (%s)", value, name)
+			}
+		}
+	}
+}
+
+// TestEveryReasonOfAnInstanceIsExplained : agents and drivers give them, beside those of the API.
+func TestEveryReasonOfAnInstanceIsExplained(t *testing.T) {
+	page := read(t, root+"/docs/reference/conditions.md")
+	literal := regexp.MustCompile(`(?:trouble\{|out\.Reason, out\.Problem = |Problem\{Reason: |WaitFor += )"([A-Z][A-Za-z]+)"`)
+	found := map[string]bool{}
+	for _, file := range find(t, ".go") {
+		inside := strings.HasPrefix(file, root+"/controllers/agent/") || strings.HasPrefix(file, root+"/controllers/engine/")
+		if !inside || strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		for _, match := range literal.FindAllStringSubmatch(read(t, file), -1) {
+			found[match[1]] = true
+			if !strings.Contains(page, "`"+match[1]+"`") {
+				t.Errorf("docs/reference/conditions.md does not explain %s (%s)", match[1], strings.TrimPrefix(file, root+"/"))
+			}
+		}
+	}
+	for _, must := range []string{"APIServerAway", "DataLost", "ServerFrozen", "NoPrimary"} {
+		if !found[must] {
+			t.Errorf("found no %s in the code: this test looks for the wrong thing", must)
 		}
 	}
 }
 
 func TestEveryMetricIsDocumented(t *testing.T) {
 	page := read(t, root+"/docs/reference/metrics.md")
-	literal := regexp.MustCompile(`(?:Name: |NewDesc\(|plain\(|desc\{|instanceDesc\()"([a-z0-9_]+[a-z0-9])"`)
+	literal := regexp.MustCompile(`(?:Name: |NewDesc\(|plain\(|desc[{(]|instanceDesc\()"([a-z0-9_]+[a-z0-9])"`)
 	var names []string
 	for _, file := range find(t, ".go") {
-		if strings.HasSuffix(file, "_test.go") || !strings.HasPrefix(file, root+"/controllers/") {
+		product := strings.HasPrefix(file, root+"/controllers/") || strings.HasPrefix(file, root+"/bpf/")
+		if strings.HasSuffix(file, "_test.go") || !product {
 			continue
 		}
 		for _, match := range literal.FindAllStringSubmatch(read(t, file), -1) {
@@ -69,7 +96,7 @@ func TestEveryMetricIsDocumented(t *testing.T) {
 		}
 	}
 	if len(names) == 0 {
-		t.Fatal("found no metric in controllers/: this test looks for the wrong thing")
+		t.Fatal("found no metric: this test looks for the wrong thing")
 	}
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {

@@ -148,7 +148,7 @@ func (d *database) metrics(namespace string) {
 		want  int
 	}{
 		"without a token": {"", http.StatusUnauthorized}, "without the role": {other, http.StatusForbidden},
-		"with a token that nobody gave": {"x" + other, http.StatusInternalServerError}, // what controller-runtime makes of it
+		"with a token that nobody gave": {"x" + other, http.StatusUnauthorized},
 	} {
 		if code, body := scrape(t, managers[0].Status.PodIP, row.token); code != row.want || strings.Contains(body, "plimsoll_") {
 			t.Errorf("metrics %s: %d, want %d: %.200s", reason, code, row.want, body)

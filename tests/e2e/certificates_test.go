@@ -21,6 +21,7 @@ import (
 // TestCertificates changes the authority and every certificate while clients write: in the end the new authority alone is trusted,
 // every server shows a certificate of it, and neither a pod nor a session has ended on the way.
 func TestCertificates(t *testing.T) {
+	t.Parallel()
 	d := shared.create(t, orders(shared.namespace(t), 3))
 	d.awaitReady(readyLimit)
 	w := d.ledger()

@@ -39,6 +39,7 @@ func resourceVersions(t *testing.T, list client.ObjectList) map[string]string {
 
 // TestChanges walks one Database through every planned change while clients write, and loses nothing.
 func TestChanges(t *testing.T) {
+	t.Parallel()
 	d := shared.create(t, orders(shared.namespace(t), 1))
 	d.awaitReady(readyLimit)
 	w := d.ledger()
@@ -191,6 +192,7 @@ func TestSwitchover(t *testing.T) {
 
 // TestRotation changes the password and the certificates while clients write.
 func TestRotation(t *testing.T) {
+	t.Parallel()
 	d := shared.create(t, orders(shared.namespace(t), 3))
 	d.awaitReady(readyLimit)
 	w := d.ledger()

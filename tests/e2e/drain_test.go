@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,7 +14,8 @@ import (
 )
 
 // TestDrain drains each node in turn while clients write, as for a new kernel: the leader's node costs one change of hands, the others
-// none, and nothing that was acknowledged is lost. Last the leader's node is cordoned alone: the leader leaves, and no pod is touched.
+// none, and nothing that was acknowledged is lost. Then the leader's node is cordoned alone, and tainted as one that will go: the leader
+// leaves, and no pod is touched. Last a taint evicts the leader's pod at once, with everything on its node.
 func TestDrain(t *testing.T) {
 	d := shared.create(t, orders(shared.namespace(t), 3))
 	d.awaitReady(readyLimit)
@@ -45,36 +47,91 @@ func TestDrain(t *testing.T) {
 			t.Errorf("the drain of %s changed hands %d times, want %d: %+v", node.Name, hands, want, after.Status.HandOvers)
 		}
 	}
+	d.leaves(t, w, &steps, "cordon", "cordon", "uncordon")
+	// As an autoscaler does before it takes a node away.
+	d.leaves(t, w, &steps, "taint of a node that goes", "taint karpenter.sh/disrupted:NoSchedule", "taint karpenter.sh/disrupted-")
+	d.evicted(t, w, &steps)
+	steps.begin("the end")
+	account, _ := w.settle(time.Time{})
+	steps.gaps(t, account, 10*time.Second)
+}
+
+// leaves has the leader's node marked as one that goes: the lead leaves before anything is evicted, and a drain meets a replica.
+func (d *database) leaves(t *testing.T, w *written, steps *phases, what, mark, clear string) {
+	t.Helper()
 	before, pods := d.now(), d.pods()
 	node := before.node(before.Status.Leader)
-	steps.begin("cordon of " + node)
-	d.kubectl("cordon", node)
-	took := d.await(30*time.Second, "the leader leaves the cordoned node", func(now *v1.Database) error {
+	steps.begin(what + ", " + node)
+	d.on(node, mark, clear)
+	took := d.await(30*time.Second, "the leader leaves the node", func(now *v1.Database) error {
 		if (placed{now}).leads(node) {
 			return fmt.Errorf("%s leads on %s: %+v", now.Status.Leader, node, now.Status.Conditions)
 		}
 		return nil
 	})
-	t.Logf("the leader left the cordoned node after %s", took.Round(10*time.Millisecond))
+	t.Logf("%s: the leader left the node after %s", what, took.Round(10*time.Millisecond))
 	w.moves(10 * time.Second)
 	after := d.now()
 	if after.Status.HandOvers[0].Cause != "switchover" || after.Status.Epoch != before.Status.Epoch+1 {
-		t.Errorf("epoch %d after %d, by %+v; want one switchover", after.Status.Epoch, before.Status.Epoch, after.Status.HandOvers[0])
+		t.Errorf("%s: epoch %d after %d, by %+v; want one switchover", what, after.Status.Epoch, before.Status.Epoch, after.Status.HandOvers[0])
 	}
 	after.tells(t)
 	if diff := differs(pods, d.pods()); diff != nil {
-		t.Errorf("a cordon replaced pods: %v", diff)
+		t.Errorf("%s: pods were replaced: %v", what, diff)
 	}
 	steps.begin("drain of " + node + " without the leader")
 	d.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s")
+	d.on(node, clear, "")
 	d.kubectl("uncordon", node)
 	d.awaitReady(2 * time.Minute)
 	if now := d.now(); now.Status.Epoch != after.Status.Epoch {
 		t.Errorf("the eviction of a replica changed hands: %+v", now.Status.HandOvers[0])
 	}
-	steps.begin("the end")
-	account, _ := w.settle(time.Time{})
-	steps.gaps(t, account, 10*time.Second)
+}
+
+// evicted taints the leader's node so that Kubernetes deletes the pods there at once: the agent hands over when it is told to end.
+func (d *database) evicted(t *testing.T, w *written, steps *phases) {
+	t.Helper()
+	const mark, clear = "taint plimsoll.test/out=now:NoExecute", "taint plimsoll.test/out-"
+	before := d.now()
+	node := before.node(before.Status.Leader)
+	steps.begin("taint that evicts, " + node)
+	d.on(node, mark, clear)
+	d.await(30*time.Second, "another one leads", func(now *v1.Database) error {
+		if (placed{now}).leads(node) || now.Status.Epoch == before.Status.Epoch {
+			return fmt.Errorf("%s leads with epoch %d", now.Status.Leader, now.Status.Epoch)
+		}
+		return nil
+	})
+	w.moves(20 * time.Second)
+	d.on(node, clear, "")
+	d.awaitReady(2 * time.Minute)
+	after := d.now()
+	if after.Status.HandOvers[0].Cause != "switchover" || after.Status.Epoch != before.Status.Epoch+1 {
+		t.Errorf("epoch %d after %d, by %+v; want one switchover", after.Status.Epoch, before.Status.Epoch, after.Status.HandOvers[0])
+	}
+	after.tells(t)
+}
+
+// on a node something is done: cordon, uncordon, or a taint; back is what takes it away, should the test fail before.
+func (d *database) on(node, what, back string) {
+	d.t.Helper()
+	args := func(words string) []string {
+		if verb, taint, _ := strings.Cut(words, " "); taint != "" {
+			return []string{verb, "node", node, taint}
+		}
+		return []string{words, node}
+	}
+	if back != "" {
+		d.t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(d.t.Context()), 10*time.Second)
+			defer cancel()
+			_, _ = d.cluster.Kubectl(ctx, "", args(back)...) // mostly it is gone already
+		})
+	}
+	if out, err := d.cluster.Kubectl(d.t.Context(), "", args(what)...); err != nil {
+		d.t.Fatalf("kubectl %v: %v\n%s", args(what), err, out)
+	}
 }
 
 // placed is a Database with the places of its instances.

@@ -30,7 +30,7 @@ func mainEvents() []event {
 	return []event{
 		{
 			Event: faults.Event{Name: "process-kill", Target: 2, Peer: 4.9, Note: "SIGKILL of the postmaster alone" + peerHere},
-			main:  true, before: loaded, hurt: killPostmaster,
+			main:  true, inside: true, before: loaded, hurt: killPostmaster,
 		},
 		{
 			Event:  faults.Event{Name: "process-kill-all", Target: 2, Peer: 4.9, Note: "SIGKILL of every process of the server at once" + peerHere},
@@ -41,7 +41,7 @@ func mainEvents() []event {
 		},
 		{
 			Event: faults.Event{Name: "pod-delete", Target: 5, Peer: 22.6, Note: "the primary's pod deleted by force, grace 0" + peerHere + ", synchronous"},
-			main:  true, hurt: func(ctx context.Context, s *scene) error { return s.deletePod(ctx, s.leader.Name) },
+			main:  true, inside: true, hurt: func(ctx context.Context, s *scene) error { return s.deletePod(ctx, s.leader.Name) },
 		},
 		{
 			Event: faults.Event{Name: "node-loss", Target: 6, Peer: 45, Note: "the primary's node loses power" + peerHere + ", synchronous, node grace 16 s"},
@@ -53,7 +53,7 @@ func mainEvents() []event {
 		},
 		{
 			Event: faults.Event{Name: "freeze", Target: 6, Peer: 27, Note: "every process of the primary's pod frozen for 20 s" + peerHere + ": the freeze and 7 s"},
-			main:  true, hold: frozen,
+			main:  true, inside: true, hold: frozen,
 			hurt: func(ctx context.Context, s *scene) error {
 				return s.cluster.FreezePod(ctx, s.key.Namespace, s.leader.Name)
 			},
@@ -73,7 +73,7 @@ func mainEvents() []event {
 		},
 		{
 			Event: faults.Event{Name: "switchover", Target: 1, Peer: 8.9, Note: "a planned switchover" + peerHere + ", synchronous"},
-			main:  true, hurt: switchover,
+			main:  true, inside: true, hurt: switchover,
 		},
 	}
 }

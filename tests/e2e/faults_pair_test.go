@@ -36,7 +36,8 @@ func pairEvents() []event {
 		if e.Name == "storage-hang" || e.Name == "process-kill-all" {
 			continue
 		}
-		e.Name, e.Note, e.main = pairKind+"-"+e.Name, "two instances and a witness: "+e.Note, e.Name == "process-kill" || e.Name == "pod-delete"
+		e.main = e.Name == "process-kill" || e.Name == "pod-delete" || e.Name == "node-loss"
+		e.Name, e.Note = pairKind+"-"+e.Name, "two instances and a witness: "+e.Note
 		all = append(all, of(e))
 	}
 	return append(all,

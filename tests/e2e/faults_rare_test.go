@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -12,13 +11,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
-	"github.com/plimsoll-dev/plimsoll-operator/tests/cluster"
 	"github.com/plimsoll-dev/plimsoll-operator/tests/faults"
 )
 
@@ -37,6 +36,7 @@ func rareEvents() []event {
 	all = append(all, slowEvents()...)
 	all = append(all, changeEvents()...)
 	all = append(all, pairEvents()...)
+	all = append(all, etcdEvents()...)
 	for _, e := range mainEvents() {
 		if e.main && e.Name != "switchover" { // which is asked of the manager
 			all = append(all, withoutManager(e))
@@ -65,7 +65,7 @@ func rareEvents() []event {
 // withoutManager is the same event with the manager scaled to zero.
 func withoutManager(e event) event {
 	before, mend := e.before, e.mend
-	e.Name, e.main = "no-manager-"+e.Name, false
+	e.Name, e.main, e.inside = "no-manager-"+e.Name, e.Name == "process-kill", false
 	e.Note = "no manager runs: " + e.Note
 	e.before = func(ctx context.Context, s *scene) error {
 		if before != nil {
@@ -151,13 +151,16 @@ func networkEvents() []event {
 			hurt: cut(func(s *scene) [][2]string { return both(s.replicas[0].Node, s.replicas[1].Node) }),
 		},
 		{
+			why:   []string{silent},
 			Event: faults.Event{Name: "one-way-out", Target: 6, Note: "nothing that the primary's node sends arrives anywhere"},
+			main:  true,
 			hold:  aloneFor, mend: heal,
 			hurt: cut(func(s *scene) [][2]string {
 				return [][2]string{{s.leader.Node, s.replicas[0].Node}, {s.leader.Node, s.replicas[1].Node}, {s.leader.Node, "control"}}
 			}),
 		},
 		{
+			why:   []string{silent, expired},
 			Event: faults.Event{Name: "one-way-in", Target: 6, Note: "nothing that is sent to the primary's node arrives"},
 			hold:  aloneFor, mend: heal,
 			hurt: cut(func(s *scene) [][2]string {
@@ -166,19 +169,42 @@ func networkEvents() []event {
 		},
 		{
 			Event: faults.Event{Name: "one-replica-no-api", Note: "the primary reaches one replica, neither the other nor the API server; it leads on, for clients on its node"},
-			calm:  true, anybody: true, hold: watched, mend: heal,
+			calm:  true, anybody: true, hold: watched, mend: heal, during: notAllWell,
 			hurt: cut(func(s *scene) [][2]string {
 				return append(both(s.leader.Node, s.replicas[0].Node), both(s.leader.Node, "control")...)
 			}),
 		},
 		{
+			why:   []string{silent},
 			Event: faults.Event{Name: "api-no-replica", Target: 6, Note: "the primary reaches the API server and its clients, and no replica"},
+			main:  true,
 			hold:  aloneFor, mend: heal,
 			hurt: cut(func(s *scene) [][2]string {
 				return append(both(s.leader.Node, s.replicas[0].Node), both(s.leader.Node, s.replicas[1].Node)...)
 			}),
 		},
 	}
+}
+
+// What status says of a leader whose time ran out: in the words of those that heard nothing of it any more, and in its own.
+const (
+	silent  = "nothing was heard of it any more"
+	expired = "expired"
+)
+
+// notAllWell waits until status says that something is wrong, and of whom.
+func notAllWell(ctx context.Context, s *scene) error {
+	return until(ctx, time.Minute, func() error {
+		now, err := s.get(ctx)
+		if err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(now.Status.Conditions, v1.ConditionReady)
+		if c == nil || c.Status == metav1.ConditionTrue || !strings.Contains(c.Message, s.leader.Name) && !strings.Contains(c.Message, s.replicas[0].Name) {
+			return fmt.Errorf("status says that all is well: %+v", c)
+		}
+		return nil
+	})
 }
 
 // controlEvents hurt what is not the database.
@@ -191,8 +217,11 @@ func controlEvents() []event {
 			mend: func(ctx context.Context, s *scene) error { return s.cluster.StartAPIServer(ctx) },
 		},
 		{
-			Event:    faults.Event{Name: "api-server-stopped-failover", Note: "the postmaster is killed while the API server is away for 15 s: the failover waits for it"},
-			patience: time.Minute, either: true, hurt: killWithoutAPI,
+			// After an outage kube-proxy looks again when its back-off is over, up to a minute later, and knows no other primary before: the gap is
+			// that of a client that finds the primary by itself.
+			Event:   faults.Event{Name: "api-server-stopped-failover", Note: "the postmaster is killed while the API server is away for 15 s: the failover waits for it; Services follow when kube-proxy has found the API server again, which is not in the gap"},
+			main:    true,
+			anybody: true, patience: 3 * time.Minute, either: true, hurt: killWithoutAPI, after: saysItWaited,
 		},
 		{
 			Event: faults.Event{Name: "leader-manager-killed", Target: 5, Measured: true, Note: "the acting manager's process is killed: until a change of a spec is taken up"},
@@ -200,7 +229,8 @@ func controlEvents() []event {
 		},
 		{
 			Event: faults.Event{Name: "lease-deleted", Note: "the Lease is deleted"},
-			calm:  true, hold: watched,
+			main:  true, inside: true,
+			calm: true, hold: watched,
 			hurt: func(ctx context.Context, s *scene) error {
 				return s.Delete(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: s.key.Namespace, Name: s.key.Name}})
 			},
@@ -217,6 +247,7 @@ func controlEvents() []event {
 		},
 		{
 			Event:  faults.Event{Name: "power-cycle", Note: "all three nodes lose power at one instant and get it back a second later"},
+			main:   true,
 			either: true, patience: 2 * time.Minute,
 			hurt: func(ctx context.Context, s *scene) error {
 				if err := powerOff(allNodes)(ctx, s); err != nil {
@@ -227,35 +258,10 @@ func controlEvents() []event {
 			},
 		},
 		{
-			Event:  faults.Event{Name: "drain", Note: "each node in turn is drained and given back; the longest gap"},
+			Event:  faults.Event{Name: "drain", Note: "each node in turn is drained under writes and given back; the gap of each drain, three in a run"},
 			either: true, patience: time.Minute, hurt: drainEach,
 		},
 	}
-}
-
-// killWithoutAPI lets the API server come back a while after the postmaster was killed without it. It finds that first: its pod's place
-// is the API server's knowledge.
-func killWithoutAPI(ctx context.Context, s *scene) error {
-	processes, err := s.cluster.Processes(ctx, s.key.Namespace, s.leader.Name)
-	if err != nil {
-		return err
-	}
-	i := slices.IndexFunc(processes, func(p cluster.Process) bool { return strings.Contains(p.Command, "bin/postgres") })
-	if i < 0 {
-		return fmt.Errorf("%s runs no server", s.leader.Name)
-	}
-	if err := s.cluster.StopAPIServer(ctx); err != nil {
-		return err
-	}
-	s.hurtAt = time.Now()
-	killed := syscall.Kill(processes[i].PID, syscall.SIGKILL)
-	if killed == nil {
-		time.Sleep(watched)
-	}
-	if err := errors.Join(killed, s.cluster.StartAPIServer(context.WithoutCancel(ctx))); err != nil {
-		return fmt.Errorf("kill the server of %s without the API server: %w", s.leader.Name, err)
-	}
-	return nil
 }
 
 func allNodes(s *scene) []string {
@@ -300,6 +306,7 @@ func drainEach(ctx context.Context, s *scene) error {
 		if err != nil {
 			return err
 		}
+		s.parts = append(s.parts, time.Now())
 		out, err := s.cluster.Kubectl(ctx, "", "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=50s")
 		_, back := s.cluster.Kubectl(ctx, "", "uncordon", node)
 		if err := errors.Join(err, back); err != nil {
@@ -317,10 +324,17 @@ func drainEach(ctx context.Context, s *scene) error {
 	return nil
 }
 
+// What status says of a leader that was there, and did no work for longer than is allowed: its server's, and its volume's.
+const (
+	answersNobody = "the server has answered nobody for "
+	volumeWaits   = "has taken no write for "
+)
+
 // slowEvents make the primary slow, not dead: to go on is right, and so is a failover where a deadline truly passed.
 func slowEvents() []event {
 	return []event{
 		{
+			why:    []string{silent, expired, answersNobody},
 			Event:  faults.Event{Name: "slow-cpu", Note: "the primary's pod gets 5 percent of one processor for five minutes"},
 			either: true, hold: slowFor, patience: 2 * time.Minute, recovery: 5 * time.Minute,
 			hurt: func(ctx context.Context, s *scene) error {
@@ -331,6 +345,7 @@ func slowEvents() []event {
 			},
 		},
 		{
+			why:    []string{silent, expired, volumeWaits},
 			Event:  faults.Event{Name: "slow-disk", Note: "the primary's volume takes 256 KiB a second for five minutes, under more writes than that"},
 			either: true, hold: slowFor, patience: 2 * time.Minute, recovery: 5 * time.Minute,
 			hurt: func(ctx context.Context, s *scene) error {
@@ -344,6 +359,7 @@ func slowEvents() []event {
 			},
 		},
 		{
+			why:    []string{silent, expired},
 			Event:  faults.Event{Name: "slow-network", Note: "30 percent of the packets from the primary's node are lost for five minutes"},
 			either: true, hold: slowFor, patience: 2 * time.Minute, recovery: 5 * time.Minute,
 			hurt: func(ctx context.Context, s *scene) error { return s.cluster.Lose(ctx, s.leader.Node, 30) },
@@ -352,16 +368,16 @@ func slowEvents() []event {
 	}
 }
 
-// busy writes more than a slow volume takes, until the run ends.
+// busy writes more than a slow volume takes, for as long as it is slow: 16 MiB at a time, since a fast leader's replicas would fill their
+// volumes with log that they have no time to apply.
 func busy(ctx context.Context, s *scene) error {
 	config, err := s.writable(ctx)
 	if err != nil {
 		return err
 	}
 	go func() {
-		for ctx.Err() == nil {
-			_ = wrote(ctx, config, 64<<20) // it may well be refused: the load is what counts
-			time.Sleep(100 * time.Millisecond)
+		for began := time.Now(); ctx.Err() == nil && time.Since(began) < slowFor; time.Sleep(2 * time.Second) {
+			_ = wrote(ctx, config, 16<<20) // it may well be refused: the load is what counts
 		}
 	}()
 	return nil
@@ -378,12 +394,8 @@ func changeEvents() []event {
 			},
 		},
 		{
-			Event: faults.Event{Name: "wal-volume-full", Note: "the volume of the primary's log is full until it grows"},
-			calm:  true, spec: ownLogVolume, kind: "log-volume", recovery: 5 * time.Minute,
-			hurt: fillLog, mend: growLog,
-		},
-		{
 			Event: faults.Event{Name: "reclone-then-loss", Target: 6, Note: "a replica lost its volume and was copied anew; as soon as it counts again, the primary's node loses power"},
+			main:  true,
 			amid:  recloned, hurt: powerOff(theLeader), mend: powerOn(theLeader),
 		},
 		{
@@ -398,11 +410,21 @@ func changeEvents() []event {
 			},
 		},
 		{
-			Event:  faults.Event{Name: "winner-dies", Note: "the postmaster is killed; as soon as the Lease names another leader, that one's agent is killed"},
+			Event: faults.Event{Name: "winner-dies", Note: "the postmaster is killed; as soon as the Lease names another leader, that one's agent is killed"},
+			main:  true, inside: true,
 			either: true, patience: time.Minute, hurt: winnerDies,
+		},
+		{
+			Event: faults.Event{Name: "wal-volume-full", Note: "the volume of the primary's log is full until it grows"},
+			main:  true, inside: true,
+			calm: true, spec: ownLogVolume, kind: logVolumeKind, recovery: 5 * time.Minute,
+			hurt: fillLog, mend: growLog,
 		},
 	}
 }
+
+// logVolumeKind is a Database whose log has a small volume of its own.
+const logVolumeKind = "log-volume"
 
 func ownLogVolume(d *v1.Database) {
 	d.Spec.Storage.WAL = &v1.VolumeSpec{Size: resource.MustParse("512Mi")}
@@ -426,7 +448,13 @@ func fillLog(ctx context.Context, s *scene) error {
 		if err != nil {
 			return err
 		}
-		return condition(now, v1.ConditionReady, metav1.ConditionFalse, "VolumeFull", "full", s.leader.Name)
+		if now.Status.Phase != v1.PhaseDegraded && now.Status.Phase != v1.PhaseDown { // a server that finds no room at all ends, and waits for some
+			return fmt.Errorf("the phase is %s", now.Status.Phase)
+		}
+		return errors.Join(
+			condition(now, v1.ConditionReady, metav1.ConditionFalse, v1.ReasonVolumeFull, "full", s.leader.Name),
+			s.noted(ctx, v1.ReasonVolumeFull, s.leader.Name+": the volume of the write-ahead log is full: raise spec.storage.wal.size"), // also to whoever looks at events alone
+		)
 	})
 }
 

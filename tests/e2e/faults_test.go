@@ -1,20 +1,14 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 	"github.com/plimsoll-dev/plimsoll-operator/tests/faults"
@@ -23,8 +17,10 @@ import (
 // event is one way to hurt a Database. Every function may fail, and each gets a context that ends with the run.
 type event struct {
 	faults.Event
-	// main events run once in every `make test`; the others only in `make bench-ha`.
+	// main events happen once in every `make test`; the others in `make bench-ha` alone, which .github/workflows/nightly.yml calls for them.
 	main bool
+	// inside events touch nothing but the Database's own pods and volumes: other tests may go on beside them.
+	inside bool
 	// spec changes the Database that it needs, and kind names what it becomes: events of one kind share one.
 	spec func(*v1.Database)
 	kind string
@@ -37,6 +33,10 @@ type event struct {
 	// hurt is the fault, and mend its end, which comes when writes flow again and hold has passed.
 	hurt, mend func(context.Context, *scene) error
 	hold       time.Duration
+	// during looks at what is special while the fault lasts, once writes flow again.
+	during func(context.Context, *scene) error
+	// why are words of which status gives one for each change of hands; none for any.
+	why []string
 	// calm says that nobody else may take over. Else somebody must, except where either is right.
 	calm, either bool
 	// anybody says that it is enough when a direct writer gets through: applications are cut off, too.
@@ -64,138 +64,17 @@ type scene struct {
 	replicas []v1.InstanceStatus
 	epoch    int64
 	term     int64
+	// waits says that every commit waits for a replica. Where it does not always, status counts what was committed and told to nobody any more
+	// as lost, too; whether an acknowledged write is, the ledger says.
+	waits bool
 	// hurtAt is when the fault began.
 	hurtAt time.Time
 	// measure is what the event measures beside the gap.
 	measure time.Duration
-}
-
-// TestFaults hurts a Database in every way of the table while applications write. With PLIMSOLL_FAULT_RUNS it is a benchmark that can be
-// interrupted and goes on; else each main event happens once.
-func TestFaults(t *testing.T) {
-	runs, err := strconv.Atoi(os.Getenv("PLIMSOLL_FAULT_RUNS"))
-	if err != nil {
-		runs = 0
-	}
-	a := &arena{t: t, book: faults.Book{Dir: os.Getenv("PLIMSOLL_FAULT_BOOK")}, keep: runs > 0}
-	chosen, err := choose(append(mainEvents(), rareEvents()...), os.Getenv("PLIMSOLL_FAULT_EVENTS"), runs > 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range chosen {
-		t.Run(e.Name, func(t *testing.T) {
-			if runs == 0 {
-				a.play(t, e, 1)
-				return
-			}
-			a.repeat(t, e, runs)
-		})
-	}
-	if a.keep {
-		a.report(t, chosen, runs)
-	}
-}
-
-func choose(all []event, names string, everything bool) ([]event, error) {
-	if names == "" {
-		return slices.DeleteFunc(all, func(e event) bool { return !everything && !e.main }), nil
-	}
-	var chosen []event
-	for name := range strings.SplitSeq(names, ",") {
-		i := slices.IndexFunc(all, func(e event) bool { return e.Name == name })
-		if i < 0 {
-			return nil, fmt.Errorf("there is no event %q", name)
-		}
-		chosen = append(chosen, all[i])
-	}
-	return chosen, nil
-}
-
-// arena is the Database that events of one kind share, made anew after one that left it hurt.
-type arena struct {
-	t    *testing.T
-	book faults.Book
-	keep bool
-	made int
-	d    *database
-	kind string
-}
-
-// repeat an event until it has had its runs, those of earlier calls among them.
-func (a *arena) repeat(t *testing.T, e event, runs int) {
-	t.Helper()
-	for {
-		n, err := a.book.Next(e.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n > runs {
-			return
-		}
-		t.Run(strconv.Itoa(n), func(t *testing.T) { a.play(t, e, n) })
-	}
-}
-
-// database that the event hurts.
-func (a *arena) database(t *testing.T, e event) *database {
-	t.Helper()
-	if a.d != nil && a.kind == e.kind {
-		a.d.t = t
-		return a.d
-	}
-	a.forget(t)
-	a.made++
-	spec := orders(shared.named(a.t, fmt.Sprintf("e2e-faults-%d", a.made)), 3)
-	if a.keep {
-		// Room for a gigabyte of log since the last checkpoint.
-		spec.Spec.Storage.Size = resource.MustParse("6Gi")
-		spec.Spec.Parameters = v1.Parameters{"max_wal_size": "4GB", "checkpoint_timeout": "30min"}
-	}
-	if e.spec != nil {
-		e.spec(spec)
-	}
-	d := shared.create(t, spec)
-	d.awaitReady(readyLimit)
-	a.d, a.kind = d, e.kind
-	return d
-}
-
-// forget the Database, so that two never run side by side.
-func (a *arena) forget(t *testing.T) {
-	t.Helper()
-	if a.d == nil {
-		return
-	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a.d.key.Namespace}}
-	a.d = nil
-	if err := shared.Delete(t.Context(), ns); client.IgnoreNotFound(err) != nil {
-		t.Errorf("delete namespace %s: %v", ns.Name, err)
-	}
-}
-
-// play one run of an event and keep what it showed.
-func (a *arena) play(t *testing.T, e event, number int) {
-	t.Helper()
-	if err := whole(t.Context()); err != nil {
-		t.Fatalf("the cluster is not whole: %v", err)
-	}
-	d := a.database(t, e)
-	run := faults.Run{Event: e.Name, Number: number, At: time.Now().UTC(), Problems: []string{unfinished}}
-	defer func() {
-		if len(run.Problems) > 0 || t.Failed() {
-			shared.tell(context.WithoutCancel(t.Context()), t, d.key.Namespace)
-			a.forget(t) // the next event gets a new one
-		}
-		if a.keep {
-			if err := a.book.Keep(run); err != nil {
-				t.Error(err)
-			}
-		}
-	}()
-	e.run(t, d, &run)
-	for _, p := range run.Problems {
-		t.Error(p)
-	}
+	// restarts of containers before the fault, by pod and container.
+	restarts map[string]int32
+	// parts begin at these times, in an event that has some.
+	parts []time.Time
 }
 
 // run the event on a Database. What goes wrong ends the run or is one of its problems.
@@ -230,16 +109,25 @@ func (e event) run(t *testing.T, d *database, run *faults.Run) {
 		term--
 	}
 	if !e.calm {
-		got := s.w.flows(ctx, t, or(e.patience, usualPatience), s.hurtAt, term, e.anybody)
+		got := s.w.flows(ctx, t, cmp.Or(e.patience, usualPatience), s.hurtAt, term, e.anybody)
 		t.Logf("%s writes on timeline %d %s after the event", got.Instance, got.Term, got.Ended.Sub(s.hurtAt).Round(time.Millisecond))
+	}
+	amiss := ""
+	if e.during != nil {
+		if err := e.during(ctx, s); err != nil {
+			amiss = err.Error()
+		}
 	}
 	time.Sleep(time.Until(s.hurtAt.Add(e.hold)))
 	if err := mend(ctx); err != nil {
 		t.Fatalf("mend: %v", err)
 	}
 	run.Whole = e.recovers(s).Seconds()
-	s.w.flows(ctx, t, or(e.patience, usualPatience), time.Now(), term, false)
+	s.w.flows(ctx, t, cmp.Or(e.patience, usualPatience), time.Now(), term, false)
 	run.Problems = nil
+	if amiss != "" {
+		run.Problems = append(run.Problems, amiss)
+	}
 	if e.after != nil {
 		if err := e.after(ctx, s); err != nil {
 			run.Problems = append(run.Problems, err.Error())
@@ -252,7 +140,7 @@ func (e event) run(t *testing.T, d *database, run *faults.Run) {
 func (e event) recovers(s *scene) time.Duration {
 	s.t.Helper()
 	began := time.Now()
-	return s.await(or(e.recovery, usualRecovery), "Database ready again", func(now *v1.Database) error {
+	return s.await(cmp.Or(e.recovery, usualRecovery), "Database ready again", func(now *v1.Database) error {
 		switch {
 		case !e.calm && !e.either && now.Status.Epoch <= s.epoch:
 			return fmt.Errorf("status tells of epoch %d still", now.Status.Epoch)
@@ -287,6 +175,7 @@ func (e event) begin(ctx context.Context, t *testing.T, d *database) *scene {
 		t.Fatal(err)
 	}
 	s.epoch = now.Status.Epoch
+	s.waits = now.Status.Effective != nil && now.Status.Effective.Synchronous == v1.SynchronousRequired
 	for _, i := range now.Status.Instances {
 		if i.Name == now.Status.Leader {
 			s.leader = i
@@ -308,47 +197,83 @@ func (e event) account(ctx context.Context, t *testing.T, s *scene, run *faults.
 		run.Problems = append(run.Problems, err.Error())
 		return
 	}
-	lost, problems := s.w.verify(ctx, seen.all, e.loses)
+	lost, undone, problems := s.w.verify(ctx, seen.all, e.loses)
 	gaps := seen.apps
 	if e.anybody {
 		gaps = seen.all
 	}
 	run.Problems = append(run.Problems, problems...)
 	run.Gap, run.Lost, run.Measure = gaps.LongestGap(s.hurtAt).Length().Seconds(), lost, s.measure.Seconds()
+	for i, from := range s.parts {
+		to := time.Now()
+		if i+1 < len(s.parts) {
+			to = s.parts[i+1]
+		}
+		run.Parts = append(run.Parts, gaps.Between(from, to).LongestGap(from).Length().Seconds())
+	}
 	second := seen.all.SecondWriters()
 	run.Second, run.Stale = len(second), seen.all.Stale(seen.sights).Seconds()
 	run.Acked, run.InDoubt, run.Refused = len(seen.all.Acks), len(seen.all.InDoubt), seen.all.Refused
 	if run.Second > 0 {
 		run.Problems = append(run.Problems, fmt.Sprintf("%d writes acknowledged by a second writer, the first %+v", len(second), second[0]))
 	}
-	now, err := s.get(ctx)
-	if err != nil {
-		run.Problems = append(run.Problems, err.Error())
-		return
-	}
-	for _, h := range slices.Backward(now.Status.HandOvers) {
-		if h.Epoch > s.epoch {
-			run.Problems = append(run.Problems, e.untold(s, h, len(run.HandOvers) == 0)...)
-			run.HandOvers = append(run.HandOvers, faults.HandOver{Epoch: h.Epoch, From: h.From, To: h.To, Cause: h.Cause, Why: h.Why, Millis: h.DurationMillis, Steps: told(h.Steps)})
-		}
+	changes, problems := s.changed(ctx, lost, undone)
+	run.Problems = append(run.Problems, problems...)
+	for _, h := range changes {
+		run.Problems = append(run.Problems, e.untold(s, h, len(run.HandOvers) == 0)...)
+		run.HandOvers = append(run.HandOvers, faults.HandOver{
+			Epoch: h.Epoch, From: h.From, To: h.To, Cause: h.Cause, Why: h.Why, Lost: h.LostBytes, Millis: h.DurationMillis, Steps: told(h.Steps),
+		})
 	}
 	if n := seen.all.Between(s.hurtAt, time.Now().Add(time.Hour)).Hands(); e.calm && n > 0 {
 		run.Problems = append(run.Problems, fmt.Sprintf("the writer changed %d times, and there was no reason", n))
 	}
-	t.Logf("gap %.3f s, ready again %.1f s after the mend, %d acknowledged, %d lost, %d in doubt, %d refused, %d second writers, stale reads for %.3f s, hand-overs %+v",
-		run.Gap, run.Whole, run.Acked, run.Lost, run.InDoubt, run.Refused, run.Second, run.Stale, run.HandOvers)
+	t.Logf("gap %.3f s, of the parts %.3f, ready again %.1f s after the mend, %d acknowledged, %d lost, %d in doubt, %d refused, %d second writers, stale reads for %.3f s, hand-overs %+v",
+		run.Gap, run.Parts, run.Whole, run.Acked, run.Lost, run.InDoubt, run.Refused, run.Second, run.Stale, run.HandOvers)
+}
+
+// toldWithin is how long after the return of the old leader status may take to say what was lost with it.
+const toldWithin = 20 * time.Second
+
+// changed are the changes of hands since the event, oldest first, once status says of each what it lost, and where that does not agree with
+// what the ledger found.
+func (s *scene) changed(ctx context.Context, lost, undone int) (all []v1.HandOver, problems []string) {
+	err := until(ctx, toldWithin, func() error {
+		now, err := s.get(ctx)
+		if err != nil {
+			return err
+		}
+		all = slices.DeleteFunc(slices.Clone(now.Status.HandOvers), func(h v1.HandOver) bool { return h.Epoch <= s.epoch })
+		slices.Reverse(all)
+		if problems = faults.Loss(all, lost, undone); len(problems) > 0 {
+			return errors.New(problems[0])
+		}
+		return nil
+	})
+	if err != nil && len(problems) == 0 {
+		problems = []string{err.Error()} // status was not to be had
+	}
+	return all, problems
 }
 
 // untold is what status should say of a change of hands, and does not.
 func (e event) untold(s *scene, h v1.HandOver, first bool) []string {
 	var missing []string
-	if h.Cause == "" || len(h.Steps) < 2 {
+	switch {
+	case h.Cause == "raise" && h.Why == "":
+		missing = append(missing, fmt.Sprintf("status does not say what epoch %d was taken for", h.Epoch))
+	case h.Cause == "raise": // the same leader went on: there are no steps
+	case h.Cause == "" || len(h.Steps) < 2:
 		missing = append(missing, fmt.Sprintf("status says of epoch %d neither why nor when: %+v", h.Epoch, h))
 	}
-	if first && !e.either && h.From != s.leader.Name {
+	if len(e.why) > 0 && !slices.ContainsFunc(e.why, func(words string) bool { return strings.Contains(h.Why, words) }) {
+		missing = append(missing, fmt.Sprintf("status says that %s ended before epoch %d because %q, and not one of %q", h.From, h.Epoch, h.Why, e.why))
+	}
+	// Where the same instance leads again, nobody is named.
+	if first && !e.either && h.From != s.leader.Name && (h.From != "" || h.To != s.leader.Name) {
 		missing = append(missing, fmt.Sprintf("status says that %q led before epoch %d, and it was %s", h.From, h.Epoch, s.leader.Name))
 	}
-	if !e.loses && h.LostBytes != nil && *h.LostBytes != 0 {
+	if !e.loses && s.waits && h.LostBytes != nil && *h.LostBytes != 0 {
 		missing = append(missing, fmt.Sprintf("status says that epoch %d lost %d bytes", h.Epoch, *h.LostBytes))
 	}
 	return missing
@@ -361,36 +286,4 @@ func told(steps []v1.HandOverStep) string {
 		all = append(all, fmt.Sprintf("%s +%d ms", s.Name, s.AfterMillis))
 	}
 	return strings.Join(all, ", ")
-}
-
-// report draws all runs that the book holds, and records the figures of the events that have had all theirs.
-func (a *arena) report(t *testing.T, chosen []event, wanted int) {
-	t.Helper()
-	all := map[string][]faults.Run{}
-	var events []faults.Event
-	for _, e := range chosen {
-		runs, err := a.book.Runs(e.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all[e.Name], events = runs, append(events, e.Event)
-		if len(runs) >= wanted {
-			record(t, e.Figure(runs))
-		}
-	}
-	page, err := faults.Report(events, all)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(a.book.Dir+"/report.md", []byte(page), 0o644); err != nil { //nolint:gosec // a report is public
-		t.Fatal(err)
-	}
-	t.Log("\n" + page)
-}
-
-func or(d, usual time.Duration) time.Duration {
-	if d == 0 {
-		return usual
-	}
-	return d
 }

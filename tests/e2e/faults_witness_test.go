@@ -229,21 +229,22 @@ func (w *witnesses) stop() (testimony, error) {
 const catchUp = 20 * time.Second
 
 // verify holds every instance against what was acknowledged, gives replicas a moment to catch up, and returns how many entries the
-// worst instance lacks, with what else is wrong. Where loses is set, entries that are lacking are counted and nothing worse.
-func (w *witnesses) verify(ctx context.Context, all ledger.Account, loses bool) (lost int, problems []string) {
+// worst instance lacks, and how many that were in doubt, with what else is wrong. Where loses is set, entries that are lacking are
+// counted and nothing worse.
+func (w *witnesses) verify(ctx context.Context, all ledger.Account, loses bool) (lost, undone int, problems []string) {
 	// A write in doubt may still take effect after it was given up, so one look does not tell instances apart.
 	for began := time.Now(); ; time.Sleep(300 * time.Millisecond) {
-		lost, problems = w.compare(ctx, all, loses)
+		lost, undone, problems = w.compare(ctx, all, loses)
 		if len(problems) == 0 && (lost == 0 || time.Since(began) > catchUp/4) || time.Since(began) > catchUp || ctx.Err() != nil {
-			return lost, problems
+			return lost, undone, problems
 		}
 	}
 }
 
-func (w *witnesses) compare(ctx context.Context, all ledger.Account, loses bool) (lost int, problems []string) {
+func (w *witnesses) compare(ctx context.Context, all ledger.Account, loses bool) (lost, undone int, problems []string) {
 	now, err := w.get(ctx)
 	if err != nil {
-		return 0, []string{"the instances were not compared: " + err.Error()}
+		return 0, 0, []string{"the instances were not compared: " + err.Error()}
 	}
 	hashes := map[string][]string{}
 	for _, i := range now.Status.Instances {
@@ -253,7 +254,7 @@ func (w *witnesses) compare(ctx context.Context, all ledger.Account, loses bool)
 			continue
 		}
 		verdict := all.Judge(held)
-		lost = max(lost, len(verdict.Lost))
+		lost, undone = max(lost, len(verdict.Lost)), max(undone, verdict.Undone)
 		if loses {
 			verdict.Lost = nil
 		}
@@ -265,7 +266,7 @@ func (w *witnesses) compare(ctx context.Context, all ledger.Account, loses bool)
 	if len(hashes) > 1 {
 		problems = append(problems, fmt.Sprintf("the instances hold different ledgers: %v", hashes))
 	}
-	return lost, problems
+	return lost, undone, problems
 }
 
 func (w *witnesses) read(ctx context.Context, instance string) ([]ledger.Stored, error) {

@@ -30,6 +30,7 @@ func ping(ctx context.Context, config *pgx.ConnConfig) error {
 
 // TestLifecycle fences, hibernates and deletes with the volumes kept.
 func TestLifecycle(t *testing.T) {
+	t.Parallel()
 	spec := orders(shared.namespace(t), 3)
 	spec.Spec.DeletionPolicy = v1.DeletionRetain
 	d := shared.create(t, spec)
@@ -107,6 +108,7 @@ func TestLifecycle(t *testing.T) {
 
 // TestBadInput gives each mistake a clear answer and loses nothing.
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		spoil  func(*v1.DatabaseSpec)
 		reason string
@@ -159,6 +161,7 @@ func TestBadInput(t *testing.T) {
 
 // TestPrimaryEvicted evicts the primary's pod, as a drain does, while clients write. Until it is back, no other may be evicted.
 func TestPrimaryEvicted(t *testing.T) {
+	t.Parallel()
 	d := shared.create(t, orders(shared.namespace(t), 3))
 	d.awaitReady(readyLimit)
 	w := d.ledger()

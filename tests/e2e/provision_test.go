@@ -23,6 +23,7 @@ import (
 
 // TestProvision is what a new user does first: ten lines of YAML, three instances, psql with the Secret's uri.
 func TestProvision(t *testing.T) {
+	t.Parallel()
 	namespace := shared.namespace(t)
 	began := time.Now()
 	manifest := fmt.Sprintf(`apiVersion: plimsoll.dev/v1

@@ -17,6 +17,7 @@ import (
 // TestRecover deletes the volumes and pods of the leader and of a replica. Nobody leads then, status says which command helps, and the
 // command gives the lead to the one that is left, once the loss is accepted.
 func TestRecover(t *testing.T) {
+	t.Parallel()
 	d := shared.create(t, orders(shared.namespace(t), 3))
 	d.awaitReady(readyLimit)
 	w := d.ledger()

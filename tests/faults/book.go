@@ -38,17 +38,21 @@ type Run struct {
 	Whole float64 `json:"whole"`
 	// Measure is what the event measures beside the gap, in seconds; zero for nothing.
 	Measure float64 `json:"measure,omitempty"`
+	// Parts are the gaps of the parts that the event has, one after the other, in seconds; none for one that is a whole.
+	Parts []float64 `json:"parts,omitempty"`
 	// Problems that make the run a failure, each in a line.
 	Problems []string `json:"problems,omitempty"`
 }
 
 // HandOver is a change of hands as the Database's status told it.
 type HandOver struct {
-	Epoch  int64  `json:"epoch"`
-	From   string `json:"from,omitempty"`
-	To     string `json:"to"`
-	Cause  string `json:"cause"`
-	Why    string `json:"why,omitempty"`
+	Epoch int64  `json:"epoch"`
+	From  string `json:"from,omitempty"`
+	To    string `json:"to"`
+	Cause string `json:"cause"`
+	Why   string `json:"why,omitempty"`
+	// Lost bytes of log with acknowledged writes; nil where status does not know.
+	Lost   *int64 `json:"lost,omitempty"`
 	Millis int64  `json:"millis"`
 	// Steps of the time line, in words; empty where status tells none.
 	Steps string `json:"steps,omitempty"`

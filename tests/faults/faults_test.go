@@ -49,10 +49,12 @@ func TestReport(t *testing.T) {
 		{Name: "partition", Target: 6},
 		{Name: "manager", Measured: true, Target: 5},
 		{Name: "node-loss"},
+		{Name: "drain"},
 	}
 	runs := map[string][]Run{
 		"freeze":    {{Number: 1, Gap: 4, Whole: 9, HandOvers: make([]HandOver, 1)}, {Number: 2, Gap: 5, Stale: 0.25, HandOvers: make([]HandOver, 2)}},
 		"partition": {{Number: 1, Gap: 7, Lost: 3, Second: 1, Problems: []string{"3 writes lost"}}},
+		"drain":     {{Number: 1, Gap: 0.9, Parts: []float64{0.9, 0.1, 0.2}}},
 		"manager":   {{Number: 1, Gap: 0.1, Measure: 2}},
 	}
 	page, err := Report(events, runs)
@@ -64,6 +66,7 @@ func TestReport(t *testing.T) {
 		"| partition | 1 | 1 | 7.00 | 7.00 | 7.00 | 6, **missed** |  | 3 | 1 | 0.00 | 0.0 | 0 |",
 		"| manager | 1 | 0 | 2.00 | 2.00 | 2.00 | 5, met |",
 		"| node-loss | 0 |",
+		"| drain | 1 | 0 | 0.20 | 0.90 | 0.90 |",
 		"partition, run 1:\n- 3 writes lost\n",
 	} {
 		if !strings.Contains(page, want) {

@@ -19,12 +19,15 @@ type Event struct {
 	Measured bool
 }
 
-// Value of a run that the event's figure is made of.
-func (e Event) Value(r Run) float64 {
-	if e.Measured {
-		return r.Measure
+// Values of a run that the event's figure is made of.
+func (e Event) Values(r Run) []float64 {
+	switch {
+	case e.Measured:
+		return []float64{r.Measure}
+	case len(r.Parts) > 0:
+		return r.Parts
 	}
-	return r.Gap
+	return []float64{r.Gap}
 }
 
 // Figure of an event's runs, failed ones among them: what they measured counts.
@@ -38,7 +41,7 @@ func (e Event) Figure(runs []Run) bench.Figure {
 	}
 	lost, failed, second := 0, 0, 0
 	for _, r := range runs {
-		f.Raw = append(f.Raw, e.Value(r))
+		f.Raw = append(f.Raw, e.Values(r)...)
 		lost += r.Lost
 		second += r.Second
 		if len(r.Problems) > 0 {

@@ -31,7 +31,9 @@ func TestCertManagerKeepsTheWebhooksCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(bytes.Join(crds, []byte("\n---\n")), "apply", "--server-side", "-f", "-")
-	must(nil, "wait", "--for=condition=Established", "--timeout=60s", "crd/certificates.cert-manager.io", "crd/issuers.cert-manager.io")
+	if err := k.Established(t.Context(), "certificates.cert-manager.io", "issuers.cert-manager.io"); err != nil {
+		t.Fatal(err)
+	}
 	cm, err := cluster.StartCertManager(t.Context(), t.TempDir(), k.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)

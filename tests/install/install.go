@@ -103,15 +103,34 @@ func (k Kubectl) Operator(ctx context.Context, root, image, namespace string, fl
 	if _, err := k.Run(ctx, manifests, "apply", "--server-side", "--force-conflicts", "-f", "-"); err != nil {
 		return fmt.Errorf("install the operator: %w", err)
 	}
-	for _, wait := range [][]string{
-		{"wait", "--for=condition=Established", "--timeout=60s", "crd/databases.plimsoll.dev"},
-		{"-n", namespace, "rollout", "status", "deployment/plimsoll-manager", "--timeout=120s"},
-	} {
-		if _, err := k.Run(ctx, nil, wait...); err != nil {
-			return fmt.Errorf("wait for the operator: %w", err)
-		}
+	if err := k.Established(ctx, "databases.plimsoll.dev"); err != nil {
+		return fmt.Errorf("wait for the operator: %w", err)
+	}
+	if _, err := k.Run(ctx, nil, "-n", namespace, "rollout", "status", "deployment/plimsoll-manager", "--timeout=120s"); err != nil {
+		return fmt.Errorf("wait for the operator: %w", err)
 	}
 	return nil
+}
+
+// Established waits a minute until the API server serves the kinds of these CRDs. kubectl gives up at once on one that has no conditions
+// yet, so it is asked again.
+func (k Kubectl) Established(ctx context.Context, crds ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	args := []string{"wait", "--for=condition=Established", "--timeout=60s"}
+	for _, name := range crds {
+		args = append(args, "crd/"+name)
+	}
+	for {
+		_, err := k.Run(ctx, nil, args...)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
 }
 
 // Manifests are what `make deploy` would apply.

@@ -3,15 +3,23 @@ package install
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/desired"
@@ -42,7 +50,9 @@ func TestManifestsOnAnAPIServer(t *testing.T) {
 		return out
 	}
 	must(manifests, "apply", "--server-side", "-f", "-")
-	must(nil, "wait", "--for=condition=Established", "--timeout=30s", "crd/databases.plimsoll.dev")
+	if err := k.Established(t.Context(), "databases.plimsoll.dev"); err != nil {
+		t.Fatal(err)
+	}
 
 	t.Run("the manager's pod passes the restricted standard", func(t *testing.T) {
 		must(managerPod(t, manifests), "create", "--dry-run=server", "-f", "-")
@@ -70,6 +80,7 @@ func TestManifestsOnAnAPIServer(t *testing.T) {
 			}
 		}
 	})
+	t.Run("the manager's Lease is served before other requests", func(t *testing.T) { elects(t, k) })
 	t.Run("an editor may make the samples", func(t *testing.T) {
 		// The webhooks' Service has no pod here, and a conversion is asked for none of these: v1 is the stored version.
 		samples, err := filepath.Glob(root + "/config/samples/*.yaml")
@@ -88,6 +99,69 @@ func TestManifestsOnAnAPIServer(t *testing.T) {
 		}
 	})
 }
+
+// elects makes the requests of the leader election with the manager's own token, and wants the API server to say by which FlowSchema each
+// was served.
+func elects(t *testing.T, k Kubectl) {
+	t.Helper()
+	must := func(args ...string) string {
+		t.Helper()
+		out, err := k.Run(t.Context(), nil, args...)
+		if err != nil {
+			t.Fatalf("kubectl %s: %v", strings.Join(args, " "), err)
+		}
+		return out
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", k.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config = rest.AnonymousClientConfig(config)
+	config.BearerToken = must("-n", Namespace, "create", "token", "plimsoll-manager")
+	served := ""
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			w, err := next.RoundTrip(r)
+			if err == nil {
+				served = w.Header.Get(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
+			}
+			return w, err
+		})
+	})
+	all, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leases, ctx := all.CoordinationV1().Leases(Namespace), t.Context()
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "plimsoll-manager"}}
+	want := must("get", "flowschema", "plimsoll-manager-election", "-o", "jsonpath={.metadata.uid}")
+	await(t, "the FlowSchema to be followed", func() error {
+		if _, err := leases.Get(ctx, lease.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("there is a Lease already: %w", err)
+		}
+		if served != want {
+			return fmt.Errorf("reading the Lease was served by %s, not %s", served, want)
+		}
+		return nil
+	})
+	lease, err = leases.Create(ctx, lease, metav1.CreateOptions{})
+	if err != nil || served != want {
+		t.Errorf("making the Lease was served by %s, not %s (%v)", served, want, err)
+	}
+	if _, err = leases.Update(ctx, lease, metav1.UpdateOptions{}); err != nil || served != want {
+		t.Errorf("writing the Lease was served by %s, not %s (%v)", served, want, err)
+	}
+	if _, err = all.CoordinationV1().Leases("default").Get(ctx, "orders", metav1.GetOptions{}); !apierrors.IsNotFound(err) || served == want || served == "" {
+		t.Errorf("Leases of Databases were served by %s, too (%v)", served, err)
+	}
+	if _, err = all.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: 1}); err != nil || served == want || served == "" {
+		t.Errorf("all else was served by %s, too (%v)", served, err)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // apiServer starts one, and ends it with the test or by stop.
 func apiServer(t *testing.T) (k Kubectl, stop func()) {

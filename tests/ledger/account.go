@@ -114,6 +114,8 @@ func (a Account) SecondWriters() []Ack {
 type Verdict struct {
 	// Lost were acknowledged and are not there.
 	Lost []Entry
+	// Undone were in doubt, and are not there either.
+	Undone int
 	// Strange are there and were never sent.
 	Strange []Entry
 	// Disordered are there twice or before an earlier entry of their writer.
@@ -158,6 +160,11 @@ func (a Account) Judge(held []Stored) Verdict {
 	for _, ack := range a.Acks {
 		if !there[ack.Entry] {
 			v.Lost = append(v.Lost, ack.Entry)
+		}
+	}
+	for e := range a.InDoubt {
+		if !there[e] {
+			v.Undone++
 		}
 	}
 	v.Hash = hex.EncodeToString(sum.Sum(nil)[:8])

@@ -36,12 +36,12 @@ func TestJudge(t *testing.T) {
 		held []Stored
 		want Verdict
 	}{
-		"everything acknowledged is there":           {held: stored(1, 2, 4), want: Verdict{Held: 3}},
+		"everything acknowledged is there":           {held: stored(1, 2, 4), want: Verdict{Held: 3, Undone: 1}},
 		"a write in doubt may be there":              {held: stored(1, 2, 3, 4), want: Verdict{Held: 4}},
-		"an acknowledged write that is gone is lost": {held: stored(1, 4), want: Verdict{Held: 2, Lost: []Entry{{Seq: 2}}}},
-		"a write that nobody sent is strange":        {held: stored(1, 2, 4, 9), want: Verdict{Held: 4, Strange: []Entry{{Seq: 9}}}},
-		"a write that is there twice is disordered":  {held: stored(1, 2, 2, 4), want: Verdict{Held: 4, Disordered: []Entry{{Seq: 2}}}},
-		"a write after a later one is disordered":    {held: stored(2, 1, 4), want: Verdict{Held: 3, Disordered: []Entry{{Seq: 1}}}},
+		"an acknowledged write that is gone is lost": {held: stored(1, 4), want: Verdict{Held: 2, Undone: 1, Lost: []Entry{{Seq: 2}}}},
+		"a write that nobody sent is strange":        {held: stored(1, 2, 4, 9), want: Verdict{Held: 4, Undone: 1, Strange: []Entry{{Seq: 9}}}},
+		"a write that is there twice is disordered":  {held: stored(1, 2, 2, 4), want: Verdict{Held: 4, Undone: 1, Disordered: []Entry{{Seq: 2}}}},
+		"a write after a later one is disordered":    {held: stored(2, 1, 4), want: Verdict{Held: 3, Undone: 1, Disordered: []Entry{{Seq: 1}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := account.Judge(tc.held)

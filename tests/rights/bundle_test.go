@@ -14,7 +14,7 @@ import (
 )
 
 // TestTheBundleLeavesOutWhatOLMBrings: OLM makes the namespace and the webhooks' certificate. A role to keep one would give the
-// operator rights on webhook configurations that are not its own, and a NetworkPolicy is refused by a catalog.
+// operator rights on webhook configurations that are not its own, a NetworkPolicy is refused by a catalog, and a FlowSchema by OLM.
 func TestTheBundleLeavesOutWhatOLMBrings(t *testing.T) {
 	rendered := render(t, "config/manifests", "config/default")
 	var got []string
@@ -51,6 +51,25 @@ func TestTheBundleLeavesOutWhatOLMBrings(t *testing.T) {
 	slices.Sort(less)
 	if diff := cmp.Diff(want, less); diff != "" {
 		t.Errorf("rights that the bundle leaves out (-want +got):\n%s", diff)
+	}
+}
+
+// TestEveryFileNamesItsNamespace : kustomize is not asked to, since it gives one to kinds that have none and that it does not know.
+func TestEveryFileNamesItsNamespace(t *testing.T) {
+	cluster := []string{
+		"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "FlowSchema", "MutatingWebhookConfiguration", "Namespace", "PriorityClass",
+		"ValidatingWebhookConfiguration",
+	}
+	for n, objects := range render(t, "config/default", "config/default-certmanager") {
+		for _, object := range objects {
+			want := "plimsoll-system"
+			if slices.Contains(cluster, object.GetKind()) {
+				want = ""
+			}
+			if got := object.GetNamespace(); got != want {
+				t.Errorf("rendering %d: %s %s is in namespace %q, want %q", n, object.GetKind(), object.GetName(), got, want)
+			}
+		}
 	}
 }
 

@@ -172,14 +172,23 @@ func (a *agents) tell(w http.ResponseWriter, r *http.Request) {
 	me := a.called(r)
 	encode := json.NewEncoder(w)
 	if r.URL.Query().Get("watch") == "" {
-		_ = encode.Encode(first(me.report()))
+		_ = encode.Encode(me.report())
 		return
 	}
 	a.streams.Add(1)
 	defer a.streams.Add(-1)
+	speakers := []*agent{me}
 	for {
-		report, changed := me.report()
-		if encode.Encode(report) != nil || http.NewResponseController(w).Flush() != nil {
+		if r.URL.Query().Get("members") != "" {
+			speakers = me.withOthers()
+		}
+		changed := me.told()
+		for _, m := range speakers {
+			if encode.Encode(m.report()) != nil {
+				return
+			}
+		}
+		if http.NewResponseController(w).Flush() != nil {
 			return
 		}
 		timer := time.NewTimer(toldEvery)
@@ -194,10 +203,22 @@ func (a *agents) tell(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func first[A, B any](a A, _ B) A { return a }
+// told is closed at the next change in its Database.
+func (me *agent) told() <-chan struct{} {
+	me.of.mu.Lock()
+	defer me.of.mu.Unlock()
+	return me.changed
+}
 
-// report of a server that does what it should and that nobody uses, and what tells of the next change.
-func (me *agent) report() (engine.Report, <-chan struct{}) {
+// withOthers are those whose reports an agent passes on, and itself.
+func (me *agent) withOthers() []*agent {
+	me.of.mu.Lock()
+	defer me.of.mu.Unlock()
+	return append([]*agent{me}, slices.DeleteFunc(slices.Clone(me.of.all), func(m *agent) bool { return m == me })...)
+}
+
+// report of a server that does what it should and that nobody uses.
+func (me *agent) report() engine.Report {
 	of := me.of
 	of.mu.Lock()
 	defer of.mu.Unlock()
@@ -208,7 +229,7 @@ func (me *agent) report() (engine.Report, <-chan struct{}) {
 		Data:     engine.VolumeUse{Size: 1 << 30, Used: 1 << 26}, WALBytes: 1 << 24,
 	}
 	if me.aim == nil || of.epoch == 0 {
-		return r, me.changed
+		return r
 	}
 	r.State, r.Version, r.Ready, r.Converged = "running", version, true, true
 	r.Revision, _ = me.aim.Revision()
@@ -221,7 +242,7 @@ func (me *agent) report() (engine.Report, <-chan struct{}) {
 			}
 		}
 	}
-	return r, me.changed
+	return r
 }
 
 // await returns when all members of a Database have had an aim since that satisfies want.

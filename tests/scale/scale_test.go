@@ -51,6 +51,8 @@ const (
 	// foreign Secrets and ConfigMaps, half of each, beside the full number of Databases.
 	foreign = 10_000
 	size    = 3 // instances of each
+	// collector is how eager it is, as config/manager has it.
+	collector = "25"
 	// idleFor is the time for which nobody asks for anything.
 	idleFor = 2 * time.Minute
 )
@@ -67,7 +69,7 @@ func TestScale(t *testing.T) {
 	if record {
 		s.crowd(t, foreign)
 	}
-	m := s.manage(t)
+	m := s.manage(t, "--leader-elect=false")
 	var held []string
 	for _, n := range steps(most) {
 		began := time.Now()
@@ -76,9 +78,12 @@ func TestScale(t *testing.T) {
 		held = append(held, fmt.Sprintf("%d Databases: %.1f MiB", n, m.resident(t)))
 		t.Logf("%d Databases Ready after %s more, %d streams, the manager holds %.1f MiB", n, time.Since(began).Round(time.Second), s.agents.streams.Load(), m.resident(t))
 	}
-	if got, want := s.agents.streams.Load(), int64(most*size); got != want {
-		t.Errorf("%d agents are watched, want %d", got, want)
-	}
+	eventually(t, 2*time.Minute, "one stream to each Database is left", func() error {
+		if got := s.agents.streams.Load(); got != int64(most) {
+			return fmt.Errorf("there are %d", got)
+		}
+		return nil
+	})
 	idle := m.idle(t, quietFor(record))
 	reads := s.reads(t)
 	served := s.changes(t, min(most, 100))
@@ -87,7 +92,7 @@ func TestScale(t *testing.T) {
 	}
 	t.Logf("idle: %d writes, %.2f cores; cached read p50 %s; change served at most after %s", idle.writes, idle.cores, middle(reads), slices.Max(served))
 	if record {
-		keep(t, most, strings.Join(held, ", "), idle, reads, served)
+		s.keep(t, most, strings.Join(held, ", "), idle, reads, served)
 	}
 }
 
@@ -124,6 +129,7 @@ type stage struct {
 	cached          cache.Cache
 	agents          *agents
 	made            int
+	managers        int
 }
 
 func newStage(t *testing.T) *stage {
@@ -258,48 +264,67 @@ func (s *stage) changes(t *testing.T, n int) []time.Duration {
 	t.Helper()
 	var took []time.Duration
 	for _, i := range rand.Perm(s.made)[:n] { //nolint:gosec // any will do
-		d := &v1.Database{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name(i)}}
-		began := time.Now()
-		if err := s.direct.Patch(t.Context(), d, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"parameters":{"work_mem":"5MB"}}}`))); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		at, err := s.agents.await(ctx, client.ObjectKeyFromObject(d).String(), size, func(a engine.Aim) bool {
-			for _, file := range a.Files {
-				if strings.Contains(file, "work_mem = '5MB'") {
-					return true
-				}
-			}
-			return false
-		})
-		cancel()
-		if err != nil {
-			t.Fatal(err)
-		}
-		took = append(took, at.Sub(began))
+		took = append(took, s.change(t, i, "5MB", 30*time.Second))
 	}
 	return took
+}
+
+// change a parameter of one Database, and tell how long it took until all its agents had it.
+func (s *stage) change(t *testing.T, i int, value string, limit time.Duration) time.Duration {
+	t.Helper()
+	d := &v1.Database{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name(i)}}
+	began := time.Now()
+	if err := s.direct.Patch(t.Context(), d, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"parameters":{"work_mem":"`+value+`"}}}`))); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	at, err := s.agents.await(ctx, client.ObjectKeyFromObject(d).String(), size, func(a engine.Aim) bool {
+		for _, file := range a.Files {
+			if strings.Contains(file, "work_mem = '"+value+"'") {
+				return true
+			}
+		}
+		return false
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at.Sub(began)
 }
 
 // manager is the program.
 type manager struct {
 	pid     int
+	name    string
 	metrics string
 }
 
-func (s *stage) manage(t *testing.T) *manager {
+// build the manager as the Makefile does.
+func (s *stage) build(t *testing.T) string {
 	t.Helper()
 	bin := filepath.Join(s.dir, "plimsoll")
+	if _, err := os.Stat(bin); err == nil {
+		return bin
+	}
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", bin, "../../cmd")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the Makefile builds it
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
-	m := &manager{metrics: freeAddress(t)}
-	run := exec.CommandContext(t.Context(), bin, "manager", "--agent-image=registry.test/plimsoll:v1", "--webhook=false", "--leader-elect=false",
-		"--metrics-secure=false", "--metrics-bind-address="+m.metrics, "--health-probe-bind-address=127.0.0.1:0", "--pprof-bind-address="+os.Getenv(envProfiles))
-	run.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfig, "GOMEMLIMIT=460MiB", "GOGC=50") // as config/manager has it
-	said := must(os.Create(filepath.Join(s.dir, "manager.log")))(t)
+	return bin
+}
+
+func (s *stage) manage(t *testing.T, flags ...string) *manager {
+	t.Helper()
+	s.managers++
+	m := &manager{metrics: freeAddress(t), name: fmt.Sprintf("plimsoll-%d", s.managers)}
+	run := exec.CommandContext(t.Context(), s.build(t), slices.Concat([]string{
+		"manager", "--agent-image=registry.test/plimsoll:v1", "--webhook=false",
+		"--metrics-secure=false", "--metrics-bind-address=" + m.metrics, "--health-probe-bind-address=127.0.0.1:0", "--pprof-bind-address=" + os.Getenv(envProfiles),
+	}, flags)...)
+	run.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfig, "GOMEMLIMIT=460MiB", "GOGC="+collector, "POD_NAME="+m.name)
+	said := must(os.Create(filepath.Join(s.dir, m.name+".log")))(t)
 	run.Stdout, run.Stderr = said, said
 	run.Cancel = func() error { return run.Process.Signal(syscall.SIGTERM) }
 	run.WaitDelay = 30 * time.Second
@@ -311,7 +336,7 @@ func (s *stage) manage(t *testing.T) *manager {
 		_ = run.Wait()
 		_ = said.Close()
 		if raw, _ := os.ReadFile(said.Name()); t.Failed() {
-			t.Logf("the manager said:\n%s", raw[max(0, len(raw)-8<<10):])
+			t.Logf("the manager %s said:\n%s", m.name, raw[max(0, len(raw)-8<<10):])
 		}
 	})
 	return m
@@ -378,11 +403,10 @@ func (m *manager) writes(t *testing.T) int {
 }
 
 // keep records the figures.
-func keep(t *testing.T, databases int, growth string, idle stillness, reads, served []time.Duration) {
+func (s *stage) keep(t *testing.T, databases int, growth string, idle stillness, reads, served []time.Duration) {
 	t.Helper()
-	commit := strings.TrimSpace(string(must(exec.CommandContext(t.Context(), "git", "rev-parse", "--short", "HEAD").Output())(t)))
-	machine := fmt.Sprintf("%d cores, %s, with the API server, etcd and all simulated agents on the same machine", runtime.NumCPU(), runtime.GOARCH)
-	beside := fmt.Sprintf("%d idle Databases of three simulated agents each, watched over mTLS, beside %d foreign Secrets and ConfigMaps", databases, foreign)
+	of := s.figure(t)
+	beside := fmt.Sprintf("%d idle Databases of three simulated agents each, heard over one mTLS stream a Database, beside %d foreign Secrets and ConfigMaps", databases, foreign)
 	group := fmt.Sprintf("manager/%d-databases", databases)
 	for _, f := range []bench.Figure{
 		{Name: group + "-rss", Unit: "MiB", Raw: idle.held, Target: new(150.0), Note: "VmRSS of the manager; " + beside + "; growth: " + growth},
@@ -391,10 +415,19 @@ func keep(t *testing.T, databases int, growth string, idle stillness, reads, ser
 		{Name: "manager/cached-read", Unit: "ms", Raw: milliseconds(reads), Target: new(0.3), Note: "one Database from a cache like the manager's, for its p50; " + beside},
 		{Name: "manager/change-served", Unit: "s", Raw: seconds(served), Target: new(2.0), Note: "from a change of spec.parameters until the last of the three agents has it, one Database after another; " + beside},
 	} {
-		f.Better, f.Machine, f.Commit = "lower", machine, commit
+		f.Better, f.Machine, f.Commit = of.Better, of.Machine, of.Commit
 		if err := bench.Record("../../docs/benchmarks", f); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// figure is what all of them have in common.
+func (s *stage) figure(t *testing.T) bench.Figure {
+	t.Helper()
+	return bench.Figure{
+		Better: "lower", Commit: strings.TrimSpace(string(must(exec.CommandContext(t.Context(), "git", "rev-parse", "--short", "HEAD").Output())(t))),
+		Machine: fmt.Sprintf("%d cores, %s, with the API server, etcd and all simulated agents on the same machine", runtime.NumCPU(), runtime.GOARCH),
 	}
 }
 

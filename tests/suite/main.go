@@ -24,6 +24,9 @@ const (
 	longLimit = 14 * 24 * time.Hour
 )
 
+// lanes is how many steps run at once: one for each core of a small machine.
+const lanes = 2
+
 func main() {
 	only := flag.String("only", "", "run these steps alone, comma-separated, with what they need")
 	tests := flag.String("run", "", "regular expression of the tests to run in these steps")
@@ -69,7 +72,7 @@ func run(ctx context.Context, only string, asked workspace) (bool, error) {
 			return false, fmt.Errorf("%w. Without a cluster: make test-unit", err)
 		}
 	}
-	r := runner{say: say(time.Now()), logs: w.logs}
+	r := runner{say: say(time.Now()), logs: w.logs, lanes: lanes}
 	results := r.run(ctx, steps)
 	// Whatever happened, even when ctx is over: nothing may be left running.
 	if err := w.takeDown(context.WithoutCancel(ctx), r.say); err != nil {

@@ -14,11 +14,14 @@ import (
 	"github.com/plimsoll-dev/plimsoll-operator/tests/summary"
 )
 
-// step is one piece of the run. It begins when all that it needs have ended well and all that it comes after have ended.
+// step is one piece of the run. It begins when all that it needs have ended well, all that it comes after have ended, and a lane is free;
+// of several that may begin, the first of the list does.
 type step struct {
 	name         string
 	needs, after []string
 	limit        time.Duration
+	// aside says that it takes no lane: it runs on what the others leave.
+	aside bool
 	// results says that its log is a stream of go test's JSON events.
 	results bool
 	do      func(ctx context.Context, log io.Writer) error
@@ -35,39 +38,72 @@ type result struct {
 var errNothingToDo = errors.New("nothing to do")
 
 type runner struct {
-	say  func(string, ...any)
-	logs string
+	say   func(string, ...any)
+	logs  string
+	lanes int // how many steps at once; zero for any number
 }
 
 // run starts every step as soon as it may and returns all results in the order of the steps.
 func (r runner) run(ctx context.Context, steps []step) []result {
 	results := make([]result, len(steps))
-	done := make([]chan struct{}, len(steps))
-	for i := range steps {
-		done[i] = make(chan struct{})
+	begun, over := make([]bool, len(steps)), make([]bool, len(steps))
+	type end struct {
+		i int
+		result
 	}
-	for i, s := range steps {
-		go func() {
-			defer close(done[i])
-			for j, earlier := range steps {
-				needed := slices.Contains(s.needs, earlier.name)
-				if !needed && !slices.Contains(s.after, earlier.name) {
+	ended := make(chan end)
+	busy, open := 0, 0
+	for {
+		for i, s := range steps {
+			if begun[i] || !waited(s, steps, over) {
+				continue
+			}
+			if why := lacks(s, results); why != "" {
+				results[i] = result{step: s, skipped: why}
+				r.say("%s: not run, %s", s.name, why)
+				begun[i], over[i] = true, true
+				continue
+			}
+			if !s.aside {
+				if r.lanes > 0 && busy == r.lanes {
 					continue
 				}
-				<-done[j]
-				if needed && (results[j].err != nil || results[j].skipped != "") {
-					results[i] = result{step: s, skipped: "because " + earlier.name + " did not end well"}
-					r.say("%s: not run, %s", s.name, results[i].skipped)
-					return
-				}
+				busy++
 			}
-			results[i] = r.one(ctx, s)
-		}()
+			begun[i] = true
+			open++
+			go func() { ended <- end{i, r.one(ctx, s)} }()
+		}
+		if open == 0 {
+			return results // steps name earlier ones only, so none is left
+		}
+		e := <-ended
+		results[e.i], over[e.i] = e.result, true
+		open--
+		if !steps[e.i].aside {
+			busy--
+		}
 	}
-	for i := range steps {
-		<-done[i]
+}
+
+// waited says whether all steps that it needs or comes after are over, those that are not in the run left out.
+func waited(s step, steps []step, over []bool) bool {
+	for i, other := range steps {
+		if !over[i] && (slices.Contains(s.needs, other.name) || slices.Contains(s.after, other.name)) {
+			return false
+		}
 	}
-	return results
+	return true
+}
+
+// lacks says why a step cannot run; empty if it can.
+func lacks(s step, results []result) string {
+	for _, other := range results {
+		if slices.Contains(s.needs, other.step.name) && (other.err != nil || other.skipped != "") {
+			return "because " + other.step.name + " did not end well"
+		}
+	}
+	return ""
 }
 
 func (r runner) one(ctx context.Context, s step) result {

@@ -20,10 +20,11 @@ import (
 // endToEndLimit of the tests on the cluster, in all.
 const endToEndLimit = 30 * time.Minute
 
-// all the steps, in the order in which their results are told. Two chains run side by side, one for each core of a small
-// machine: the cluster's binaries and images are built while the checks and unit tests run.
+// all the steps, in the order in which their results are told and, of those that may, begin. What is built for the cluster comes before
+// what tests, but for the checks: the first time it takes longer than all else. On the cluster nothing else runs.
 func all(w *workspace) []step {
 	const minute = time.Minute
+	onCluster := []string{"operator", "e2e program"}
 	return []step{
 		{name: "packages", limit: 15 * minute, do: w.packages},
 		{name: "tools", limit: 10 * minute, needs: []string{"packages"}, do: w.buildTools},
@@ -37,13 +38,14 @@ func all(w *workspace) []step {
 		{name: "database images", limit: 15 * minute, needs: []string{"binaries"}, do: func(ctx context.Context, log io.Writer) error {
 			return w.cluster(ctx, log, "images")
 		}},
-		{name: "protocol model", limit: 20 * minute, needs: []string{"packages"}, after: []string{"database images"}, results: true, do: w.model},
-
 		{name: "generated files", limit: 10 * minute, needs: []string{"tools"}, do: w.make("verify")},
+		// Not beside the compilers of the cluster's binaries, which would leave it nothing.
+		{name: "protocol model", limit: 30 * minute, needs: []string{"packages"}, after: []string{"database images"}, aside: true, results: true, do: w.model},
 		{name: "unit tests", limit: 25 * minute, needs: []string{"packages"}, after: []string{"generated files"}, results: true, do: w.unit},
-		{name: "lint", limit: 15 * minute, needs: []string{"tools"}, after: []string{"unit tests"}, do: w.make("lint")},
-		{name: "API tests", limit: 20 * minute, needs: []string{"API server"}, after: []string{"lint"}, results: true, do: w.api},
-		{name: "image", limit: 10 * minute, needs: []string{"tools"}, after: []string{"API tests"}, do: func(ctx context.Context, log io.Writer) error {
+		{name: "kernel tests", limit: 15 * minute, needs: []string{"packages"}, after: []string{"unit tests"}, results: true, do: w.kernel},
+		{name: "API tests", limit: 20 * minute, needs: []string{"API server"}, after: []string{"generated files"}, results: true, do: w.api},
+		{name: "lint", limit: 15 * minute, needs: []string{"tools"}, after: []string{"generated files"}, do: w.make("lint")},
+		{name: "image", limit: 10 * minute, needs: []string{"tools"}, after: []string{"generated files"}, do: func(ctx context.Context, log io.Writer) error {
 			if w.upgrades() {
 				if err := install.BuildNext(ctx, log, w.root); err != nil {
 					return err
@@ -52,13 +54,16 @@ func all(w *workspace) []step {
 			return install.Build(ctx, log, w.root)
 		}},
 
-		{name: "cluster proof", limit: 12 * minute, needs: []string{"database images"}, after: []string{"image", "protocol model"}, results: true, do: w.prove},
-		{name: "cluster", limit: 10 * minute, needs: []string{"image", "database images"}, after: []string{"cluster proof"}, do: w.up},
+		{name: "e2e program", limit: 25 * minute, needs: []string{"packages"}, after: []string{"generated files"}, do: w.buildEndToEnd},
+
+		// A control plane of its own beside the API tests' would make both late.
+		{name: "cluster proof", limit: 12 * minute, needs: []string{"database images"}, after: []string{"image", "API tests"}, results: true, do: w.prove},
+		{name: "cluster", limit: 10 * minute, needs: []string{"image", "database images"}, after: []string{"cluster proof", "unit tests", "kernel tests", "lint", "protocol model", "e2e program"}, do: w.up},
 		{name: "operator", limit: 5 * minute, needs: []string{"cluster"}, do: w.operator},
-		{name: "e2e", limit: endToEndLimit + 2*minute, needs: []string{"operator"}, results: true, do: w.endToEnd(endToEndLimit, nil, "-test.skip=^TestBench", "-test.run="+w.tests)},
-		{name: "bench", limit: endToEndLimit + 2*minute, needs: []string{"operator"}, after: []string{"e2e"}, results: true, do: w.endToEnd(endToEndLimit, []string{"PLIMSOLL_BENCH_RUNS=" + strconv.Itoa(w.runs)}, "-test.run=^TestBench"+w.tests)},
-		{name: faultMatrix, limit: longLimit, needs: []string{"operator"}, after: []string{"bench"}, results: true, do: w.faults},
-		{name: randomFaults, limit: longLimit, needs: []string{"operator"}, after: []string{faultMatrix}, results: true, do: w.endToEnd(longLimit, []string{
+		{name: "e2e", limit: endToEndLimit + 2*minute, needs: onCluster, results: true, do: w.endToEnd(endToEndLimit, nil, "-test.skip=^TestBench", "-test.run="+w.tests)},
+		{name: "bench", limit: endToEndLimit + 2*minute, needs: onCluster, after: []string{"e2e"}, results: true, do: w.endToEnd(endToEndLimit, []string{"PLIMSOLL_BENCH_RUNS=" + strconv.Itoa(w.runs)}, "-test.run=^TestBench"+w.tests)},
+		{name: faultMatrix, limit: longLimit, needs: onCluster, after: []string{"bench"}, results: true, do: w.faults},
+		{name: randomFaults, limit: longLimit, needs: onCluster, after: []string{faultMatrix}, results: true, do: w.endToEnd(longLimit, []string{
 			"PLIMSOLL_FAULT_MINUTES=" + strconv.Itoa(w.minutes), "PLIMSOLL_FAULT_SEED=" + w.seed,
 		}, "-test.run=^TestRandomFaults$")},
 		{name: manyDatabases, limit: longLimit, needs: []string{"API server"}, after: []string{randomFaults}, results: true, do: func(ctx context.Context, log io.Writer) error {
@@ -81,6 +86,7 @@ func (w *workspace) packages(ctx context.Context, log io.Writer) error {
 		"make": "/usr/bin/make", "git": "/usr/bin/git", "gcc": "/usr/bin/gcc", "libc6-dev": "/usr/include/stdio.h",
 		"buildah": "/usr/bin/buildah", "ca-certificates": "/etc/ssl/certs/ca-certificates.crt", "openssl": "/usr/bin/openssl",
 		"postgresql-15": "/usr/lib/postgresql/15/bin/postgres", "spin": "/usr/bin/spin",
+		"clang-14": "/usr/bin/clang-14", "llvm-14": "/usr/bin/llvm-strip-14",
 	})
 }
 
@@ -98,24 +104,37 @@ func (w *workspace) make(target string) func(context.Context, io.Writer) error {
 // ownModules are modules of their own that have tests: "./..." of the root does not reach them.
 func ownModules() []string { return []string{"tests/cluster/csi"} }
 
-// unit tests are those of packages that use neither the API server nor the cluster.
+// unit tests are those of packages that use neither the API server nor the cluster nor the kernel.
 func (w *workspace) unit(ctx context.Context, log io.Writer) error {
-	packages, err := w.tested(ctx, func(p tested) bool { return !p.needsAPI && p.path != modelPackage })
+	packages, err := w.tested(ctx, func(p tested) bool { return !p.needsAPI && !p.needsKernel && p.path != modelPackage })
 	if err != nil {
 		return err
 	}
-	err = w.goTest(ctx, log, "", packages, "-race")
+	// Tests that say that they may run side by side wait most of the time.
+	err = w.goTest(ctx, log, goTest{packages: packages, flags: []string{"-race", "-parallel=3"}})
 	for _, dir := range ownModules() {
-		err = errors.Join(err, w.goTest(ctx, log, dir, []string{"./..."}, "-race"))
+		err = errors.Join(err, w.goTest(ctx, log, goTest{dir: dir, packages: []string{"./..."}, flags: []string{"-race"}}))
 	}
 	return err
 }
 
-// modelPackage searches the protocol's states for minutes, on one core.
+// modelPackage searches the protocol's states for minutes and waits for nothing.
 const modelPackage = "github.com/plimsoll-dev/plimsoll-operator/tests/model"
 
+// model takes the processor's idle time alone: others run tests meanwhile that look at the clock.
 func (w *workspace) model(ctx context.Context, log io.Writer) error {
-	return w.goTest(ctx, log, "", []string{modelPackage})
+	idle := []string{"chrt", "--idle", "0"}
+	return w.goTest(ctx, log, goTest{under: idle, packages: []string{modelPackage}, flags: []string{"-timeout=28m"}})
+}
+
+// kernel tests load programs into the kernel, which takes root. Without it they say what they leave out; with it whatever is missing fails.
+func (w *workspace) kernel(ctx context.Context, log io.Writer) error {
+	packages, err := w.tested(ctx, func(p tested) bool { return p.needsKernel })
+	if err != nil {
+		return err
+	}
+	// Two that trace the machine at once would only make each other late.
+	return w.goTest(ctx, log, goTest{env: []string{"PLIMSOLL_KERNEL_TESTS=1"}, packages: packages, flags: []string{"-race", "-p=1"}})
 }
 
 func (w *workspace) api(ctx context.Context, log io.Writer) error {
@@ -127,28 +146,38 @@ func (w *workspace) api(ctx context.Context, log io.Writer) error {
 		return errNothingToDo
 	}
 	// Two servers at once would only make each other late. The proof is a step of its own.
-	return w.goTest(ctx, log, "", packages, "-race", "-p", "1", "-skip=^TestProve$")
+	return w.goTest(ctx, log, goTest{packages: packages, flags: []string{"-race", "-p", "1", "-skip=^TestProve$"}})
 }
 
-// goTest runs the tests of packages of the module in a directory of the checkout.
-func (w *workspace) goTest(ctx context.Context, log io.Writer, dir string, packages []string, flags ...string) error {
-	args := append([]string{"-C", filepath.Join(w.root, dir), "test", "-json", "-count=1", "-timeout=15m"}, flags...)
+// goTest is a run of packages of the module in a directory of the checkout.
+type goTest struct {
+	env      []string
+	under    []string // a program that runs it, with its arguments
+	dir      string
+	packages []string
+	flags    []string
+}
+
+func (w *workspace) goTest(ctx context.Context, log io.Writer, g goTest) error {
+	args := slices.Concat(g.under, []string{"go", "-C", filepath.Join(w.root, g.dir), "test", "-json", "-count=1", "-timeout=15m"}, g.flags)
 	if w.tests != "" {
 		args = append(args, "-run="+w.tests)
 	}
-	return w.command(ctx, log, nil, "go", append(args, packages...)...)
+	args = append(args, g.packages...)
+	return w.command(ctx, log, g.env, args[0], args[1:]...)
 }
 
 // tested is a package with tests.
 type tested struct {
-	path     string
-	needsAPI bool
+	path        string
+	needsAPI    bool
+	needsKernel bool
 }
 
 // tested lists the packages that go test runs on this side of the cluster.
 func (w *workspace) tested(ctx context.Context, want func(tested) bool) ([]string, error) {
 	var list strings.Builder
-	err := w.command(ctx, &list, nil, "go", "list", "-f", "{{.ImportPath}} {{.TestGoFiles}}{{.XTestGoFiles}} {{.TestImports}}{{.XTestImports}}", "./...")
+	err := w.command(ctx, &list, nil, "go", "list", "-f", "{{.ImportPath}} {{.TestGoFiles}}{{.XTestGoFiles}} {{.TestImports}}{{.XTestImports}} {{.EmbedPatterns}}", "./...")
 	if err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, list.String())
 	}
@@ -158,7 +187,11 @@ func (w *workspace) tested(ctx context.Context, want func(tested) bool) ([]strin
 		if strings.HasPrefix(rest, "[][]") || strings.HasSuffix(path, "/tests/e2e") {
 			continue
 		}
-		if want(tested{path: path, needsAPI: strings.Contains(rest, "/tests/cluster") || strings.HasSuffix(path, "/tests/cluster")}) {
+		if want(tested{
+			path: path, needsAPI: strings.Contains(rest, "/tests/cluster") || strings.HasSuffix(path, "/tests/cluster"),
+			// It holds programs for the kernel, or loads them.
+			needsKernel: strings.Contains(rest, "_bpfel.o") || strings.HasSuffix(path, "/bpf/node"),
+		}) {
 			found = append(found, path)
 		}
 	}
@@ -229,25 +262,24 @@ func (w *workspace) upgrades() bool {
 	return err == nil && match
 }
 
-// endToEnd runs tests/e2e as a program in the control plane's network, from which pods and Services can be reached. It is built
-// before: there is no way to the module proxy in there.
+// buildEndToEnd makes tests/e2e a program before it runs where there is no way to the module proxy.
+// Without -race: its clients would take the processor from the databases, and what it shares with others is tested by itself.
+func (w *workspace) buildEndToEnd(ctx context.Context, log io.Writer) error {
+	return w.command(ctx, log, nil, "go", "test", "-c", "-o", w.endToEndProgram(), "./tests/e2e")
+}
+
+func (w *workspace) endToEndProgram() string { return filepath.Join(w.tmp, "e2e.test") }
+
+// endToEnd runs tests/e2e as a program in the control plane's network, from which pods and Services can be reached.
 func (w *workspace) endToEnd(limit time.Duration, env []string, flags ...string) func(context.Context, io.Writer) error {
 	return func(ctx context.Context, log io.Writer) error {
-		dir := filepath.Join(w.root, "tests", "e2e")
-		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-			return errNothingToDo
-		}
-		binary := filepath.Join(w.tmp, "e2e.test")
-		if err := w.command(ctx, log, nil, "go", "test", "-c", "-race", "-o", binary, "./tests/e2e"); err != nil {
-			return err
-		}
 		args := append([]string{
-			"in-control", "--", "go", "tool", "test2json", "-t", "-p", "tests/e2e", binary, "-test.v=test2json", "-test.timeout=" + limit.String(),
+			"in-control", "--", "go", "tool", "test2json", "-t", "-p", "tests/e2e", w.endToEndProgram(), "-test.v=test2json", "-test.timeout=" + limit.String(),
 			// Those that may run side by side wait most of the time.
 			"-test.parallel=4",
 		}, flags...)
 		inside := *w
-		inside.root = dir // as go test does
+		inside.root = filepath.Join(w.root, "tests", "e2e") // as go test does
 		return inside.command(ctx, log, append(env, "PLIMSOLL_KUBECTL_PLUGIN="+filepath.Join(w.root, "bin", "kubectl-plimsoll"), "PLIMSOLL_NEXT_IMAGE="+w.next), w.tool(), args...)
 	}
 }

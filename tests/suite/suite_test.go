@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,6 +55,63 @@ func TestStepsWaitForWhatTheyNeedAndComeAfter(t *testing.T) {
 	}
 }
 
+// TestTwoLanes: no more than two steps at once beside those that take no lane, the first of the list first, whatever each takes.
+func TestTwoLanes(t *testing.T) {
+	var busy, most atomic.Int32
+	begun, gates := make(chan string, 10), map[string]chan struct{}{}
+	does := func(name string, lane int32) func(context.Context, io.Writer) error {
+		gate := make(chan struct{})
+		gates[name] = gate
+		return func(context.Context, io.Writer) error {
+			most.Store(max(most.Load(), busy.Add(lane)))
+			begun <- name
+			<-gate
+			busy.Add(-lane)
+			return nil
+		}
+	}
+	steps := []step{
+		{name: "builds", do: does("builds", 1)},
+		{name: "aside", aside: true, do: does("aside", 0)},
+		{name: "needs what is built", needs: []string{"builds"}, do: does("needs what is built", 1)},
+		{name: "first", do: does("first", 1)},
+		{name: "second", do: does("second", 1)},
+		{name: "third", after: []string{"aside"}, do: does("third", 1)},
+	}
+	for i := range steps {
+		steps[i].limit = time.Minute
+	}
+	done := make(chan []result)
+	go func() { done <- runner{say: quiet, logs: t.TempDir(), lanes: 2}.run(t.Context(), steps) }()
+	for _, row := range []struct {
+		ends   string
+		begins []string
+	}{
+		{"", []string{"aside", "builds", "first"}},
+		{"builds", []string{"needs what is built"}},
+		{"needs what is built", []string{"second"}},
+		{"first", nil},
+		{"aside", []string{"third"}},
+		{"second", nil},
+		{"third", nil},
+	} {
+		if row.ends != "" {
+			gates[row.ends] <- struct{}{}
+		}
+		var got []string
+		for range row.begins {
+			got = append(got, <-begun)
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(row.begins, got); diff != "" {
+			t.Errorf("after %q: %s", row.ends, diff)
+		}
+	}
+	if results := <-done; len(results) != len(steps) || most.Load() != 2 || len(begun) > 0 {
+		t.Errorf("%d results, %d steps at once, %d more have begun", len(results), most.Load(), len(begun))
+	}
+}
+
 func TestAStepThatHangsIsEnded(t *testing.T) {
 	w := &workspace{root: t.TempDir()}
 	hang := step{name: "hangs", limit: 200 * time.Millisecond, do: func(ctx context.Context, log io.Writer) error {
@@ -93,7 +151,7 @@ func TestChooseTakesWhatIsNeededAlong(t *testing.T) {
 	for _, s := range chosen {
 		names = append(names, s.name)
 	}
-	want := []string{"packages", "tools", "API server", "binaries", "database images", "image", "cluster", "operator", "e2e"}
+	want := []string{"packages", "tools", "API server", "binaries", "database images", "image", "e2e program", "cluster", "operator", "e2e"}
 	if diff := cmp.Diff(want, names); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
@@ -148,7 +206,23 @@ func TestStepsNameEarlierSteps(t *testing.T) {
 		}
 		known = append(known, s.name)
 	}
+	// On the cluster nothing else runs: its tests look at the clock.
+	cluster := slices.Index(known, "cluster")
+	steps := all(&workspace{})
+	for i, name := range known[:cluster] {
+		if !reaches(steps, "cluster", name) {
+			t.Errorf("step %d, %s, may still run beside the cluster", i, name)
+		}
+	}
 	if slices.ContainsFunc(standard(all(&workspace{})), func(s step) bool { return strings.HasPrefix(s.name, "bench") }) {
 		t.Error("make test would measure")
 	}
+}
+
+// reaches says whether a step waits for another one, itself or by others.
+func reaches(steps []step, from, to string) bool {
+	i := slices.IndexFunc(steps, func(s step) bool { return s.name == from })
+	return slices.ContainsFunc(slices.Concat(steps[i].needs, steps[i].after), func(name string) bool {
+		return name == to || reaches(steps, name, to)
+	})
 }

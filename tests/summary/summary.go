@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"sort"
 	"strings"
 )
@@ -71,7 +72,8 @@ func (s *Summary) Skip(name, why string) {
 // OK is true when something ran and nothing failed.
 func (s *Summary) OK() bool { return s.Failed == 0 && s.Passed > 0 }
 
-// Print writes each failure in full, what was skipped, and the closing line "N passed, N failed, N skipped".
+// Print writes each failure in full, what was skipped, the name of each failure once more with what it said (who reads the
+// end of a log alone is to know what failed), and the closing line "N passed, N failed, N skipped".
 func (s *Summary) Print(w io.Writer) {
 	for _, f := range s.failures {
 		fmt.Fprintf(w, "\n--- FAIL %s\n", f.name)
@@ -84,6 +86,16 @@ func (s *Summary) Print(w io.Writer) {
 		sort.Strings(s.skips)
 		for _, skip := range shorten(s.skips) {
 			fmt.Fprintln(w, "    "+skip)
+		}
+	}
+	if len(s.failures) > 0 {
+		fmt.Fprintln(w, "\nfailed:")
+		var lines []string
+		for _, f := range s.failures {
+			lines = append(append(lines, f.name), said(f.lines)...)
+		}
+		for _, line := range shorten(lines) {
+			fmt.Fprintln(w, "    "+line)
 		}
 	}
 	if s.Passed+s.Failed == 0 {
@@ -190,6 +202,30 @@ func (r *reader) end(name string) {
 	if len(r.loose) > 0 && len(r.failed) == 0 {
 		r.into.fail(name+" wrote what is no result", r.loose)
 	}
+}
+
+// maxSaid lines of what a failed test said stand under its name at the end, each of maxSaidBytes.
+const (
+	maxSaid      = 4
+	maxSaidBytes = 300
+)
+
+// inTest begins what a test says with t.Error and its kind; a log line of the program under test does not look like it.
+var inTest = regexp.MustCompile(`^\s*\w+_test\.go:\d+: `)
+
+// said is the first and last of what a failed test wrote itself: the cause is among the first, and what it ended with among the last.
+func said(lines []string) []string {
+	var found []string
+	for _, line := range lines {
+		if inTest.MatchString(line) {
+			line = strings.TrimSpace(line)
+			found = append(found, "    "+line[:min(len(line), maxSaidBytes)])
+		}
+	}
+	if len(found) > maxSaid {
+		found = append(found[:maxSaid/2], found[len(found)-maxSaid/2:]...)
+	}
+	return found
 }
 
 // reason is what a skipped test said: its last line that is not one of the frame's.

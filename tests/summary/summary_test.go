@@ -94,8 +94,37 @@ func TestPrintEndsWithTheCountAndShowsFailures(t *testing.T) {
 	s.Check("vet", nil, "")
 	var out strings.Builder
 	s.Print(&out)
-	want := "\n--- FAIL lint: exit status 1\n    a.go:1: unused\n\n1 passed, 1 failed, 0 skipped\n"
+	want := "\n--- FAIL lint: exit status 1\n    a.go:1: unused\n\nfailed:\n    lint: exit status 1\n\n1 passed, 1 failed, 0 skipped\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestTheEndNamesWhatFailedAndWhatItSaid(t *testing.T) {
+	var s Summary
+	stream := `{"Action":"run","Package":"a","Test":"T"}
+{"Action":"output","Package":"a","Test":"T","Output":"    a_test.go:1: first\n"}
+{"Action":"output","Package":"a","Test":"T","Output":"    a_test.go:2: second\n"}
+{"Action":"output","Package":"a","Test":"T","Output":"    [pod/x] a log line\n"}
+{"Action":"output","Package":"a","Test":"T","Output":"    a_test.go:3: third\n"}
+{"Action":"output","Package":"a","Test":"T","Output":"    a_test.go:4: fourth\n"}
+{"Action":"output","Package":"a","Test":"T","Output":"    a_test.go:5: fifth\n"}
+{"Action":"fail","Package":"a","Test":"T"}`
+	if err := s.Read("unit", strings.NewReader(stream)); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	s.Print(&out)
+	_, got, _ := strings.Cut(out.String(), "\nfailed:\n")
+	want := `    a T
+        a_test.go:1: first
+        a_test.go:2: second
+        a_test.go:4: fourth
+        a_test.go:5: fifth
+
+0 passed, 1 failed, 0 skipped
+`
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 }

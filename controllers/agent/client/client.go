@@ -48,9 +48,11 @@ type Client struct {
 	source Source
 	port   int
 	lookup func(ctx context.Context, host string) ([]string, error)
+	idle   time.Duration
 
 	mu      sync.Mutex
 	members map[string]*http.Client
+	rest    *time.Timer // when nobody has called for so long that the connections are closed
 	closed  bool
 }
 
@@ -65,9 +67,12 @@ func WithLookup(lookup func(ctx context.Context, host string) ([]string, error))
 	return func(c *Client) { c.lookup = lookup }
 }
 
+// WithIdle makes the client keep a connection that nobody uses only that long.
+func WithIdle(most time.Duration) Option { return func(c *Client) { c.idle = most } }
+
 // New returns a client for the agents of the Database with the UID.
 func New(uid string, source Source, options ...Option) *Client {
-	c := &Client{uid: uid, source: source, port: engine.AgentPort, members: map[string]*http.Client{}}
+	c := &Client{uid: uid, source: source, port: engine.AgentPort, idle: idleTime, members: map[string]*http.Client{}}
 	for _, o := range options {
 		o(c)
 	}
@@ -85,21 +90,22 @@ func (c *Client) of(member string) (*http.Client, error) {
 	if c.closed {
 		return nil, errClosed
 	}
+	if c.rest == nil {
+		c.rest = time.AfterFunc(c.idle, c.forget)
+	}
+	c.rest.Reset(c.idle)
 	if h, ok := c.members[member]; ok {
 		return h, nil
 	}
 	if len(c.members) >= maxMembers {
-		for name, h := range c.members {
-			h.CloseIdleConnections()
-			delete(c.members, name)
-		}
+		c.drop()
 	}
 	h := &http.Client{
 		Transport: &http.Transport{
 			DialTLSContext:      c.dialer(member),
 			MaxIdleConnsPerHost: 2,
 			MaxConnsPerHost:     8,
-			IdleConnTimeout:     idleTime,
+			IdleConnTimeout:     c.idle,
 			ReadBufferSize:      4 << 10,
 			WriteBufferSize:     4 << 10,
 		},
@@ -109,21 +115,37 @@ func (c *Client) of(member string) (*http.Client, error) {
 	return h, nil
 }
 
+// forget what calls have left behind: a transport weighs two KiB without a connection, too.
+func (c *Client) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drop()
+}
+
+// drop the members; calls that are under way end on their own.
+func (c *Client) drop() {
+	for _, h := range c.members {
+		h.CloseIdleConnections()
+	}
+	c.members = map[string]*http.Client{}
+}
+
 // Close ends idle connections; those in use end with their calls.
 func (c *Client) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	for _, h := range c.members {
-		h.CloseIdleConnections()
+	if c.rest != nil {
+		c.rest.Stop()
 	}
+	c.drop()
 }
 
 // SetAim publishes the aim to the member that it is for, at the address.
 func (c *Client) SetAim(ctx context.Context, address string, aim engine.Aim) error {
-	raw, err := json.Marshal(aim)
+	raw, _, err := aim.Encode()
 	if err != nil {
-		return fmt.Errorf("encode aim for %s: %w", aim.Member, err)
+		return err
 	}
 	return c.call(ctx, http.MethodPut, engine.Peer{Name: aim.Member, Address: address}, "/v1/aim", raw, nil)
 }
@@ -131,7 +153,7 @@ func (c *Client) SetAim(ctx context.Context, address string, aim engine.Aim) err
 // Report asks the member for its report.
 func (c *Client) Report(ctx context.Context, to engine.Peer) (engine.Report, error) {
 	var r engine.Report
-	err := c.call(ctx, http.MethodGet, to, "/v1/report", nil, &r)
+	err := c.call(ctx, http.MethodGet, to, ReportPath, nil, &r)
 	return r, err
 }
 

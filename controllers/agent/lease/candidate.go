@@ -8,12 +8,15 @@ type candidateState struct {
 	resend     Time
 	next       Time // no attempt before
 	tries      int
+	older      int  // attempts one after the other that found a Lease that is not the newest
 	asideSince Time // since when it steps aside for better ones; zero when it does not
 	answers    map[string]Answer
 	reached    []string // who said yes to the pre-vote: the others are not waited for
 	swapSent   bool
 	record     Record // what it swaps in
 	cause      string
+	lacks      Wait   // what the newest attempt failed for
+	failed     string // and why it was given up
 }
 
 // The causes of a leadership, as events tell them.
@@ -67,15 +70,19 @@ func (m *Machine) stand() {
 func (m *Machine) startAsking() {
 	rec := m.store.seen.Record
 	m.stage = idle
+	if !m.restored() {
+		m.cand.older = 0
+	}
 	if m.recovers() {
 		m.startRecovery()
 		return
 	}
 	switch {
 	case m.restored():
+		m.cand.older++
 		m.retryLater()
-		if m.cand.tries > 2 { // a read may have crossed a swap
-			m.noteOnce("the Lease is missing or older than what this member saw; only a leader with grants may rewrite it")
+		if m.standsAside() {
+			m.noteOnce(ReasonOlder)
 		}
 		return
 	case !rec.IsVoter(m.cfg.Self):
@@ -137,15 +144,15 @@ func (m *Machine) progressAsking() {
 	case waited < m.cfg.Ask && len(m.cand.answers) < len(rec.Voters)-1:
 	case yes < need && waited < m.cfg.Heartbeat && len(m.cand.answers) < len(rec.Voters)-1:
 	case yes < need:
-		m.stage = idle
+		m.stage, m.cand.lacks = idle, m.lacking()
 		m.retryLater()
 	case better != "" && m.stepsAside():
-		m.stage = idle
+		m.stage, m.cand.lacks = idle, Wait{For: WaitAside, Who: better, Why: "it holds more"}
 		m.cand.next = m.now.Add(m.cfg.Heartbeat)
 	case behind < need && waited < m.cfg.Heartbeat:
 		// Somebody who could not lead holds more; wait for the others' answers.
 	case behind < need:
-		m.stage = idle
+		m.stage, m.cand.lacks = idle, m.lacking()
 		m.retryLater()
 	default:
 		m.startStanding()
@@ -224,8 +231,10 @@ func (m *Machine) progressStanding() {
 	case len(m.cand.answers) == len(rec.Voters)-1,
 		m.heard(m.cand.reached) && m.now.Sub(m.cand.since) >= m.cfg.Ask:
 		// Mostly two that stood in the same instant, each better by what it knew.
+		m.cand.lacks = m.lacking()
 		m.giveUp("not enough support", better)
 	case m.now >= m.cand.until:
+		m.cand.lacks = m.lacking()
 		m.giveUp("too few answers", better)
 	}
 }
@@ -314,6 +323,7 @@ func (m *Machine) candidateReadLease() {
 func (m *Machine) giveUp(cause, heir string) {
 	epoch := m.cand.epoch
 	m.stage = idle
+	m.cand.failed = cause
 	m.note(EventGaveUp, epoch, cause)
 	m.retryLater()
 	m.end(epoch)

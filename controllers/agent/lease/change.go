@@ -2,6 +2,7 @@ package lease
 
 import (
 	"slices"
+	"time"
 )
 
 // mark is a membership change that waits for its condition.
@@ -26,7 +27,7 @@ func (m *Machine) progressChange() {
 	switch {
 	case l.higher >= l.epoch && m.holds():
 		m.raise("a voter is promised to a higher epoch")
-	case !m.store.known,
+	case !m.store.known, m.looks(),
 		m.aim.LeaseVersion != "" && m.aim.LeaseVersion != m.store.seen.ResourceVersion && m.aim.LeaseVersion != l.checked:
 		if m.readLease() {
 			l.checked = m.aim.LeaseVersion
@@ -216,7 +217,7 @@ func (m *Machine) nextToGo() string {
 		if v == m.cfg.Self {
 			continue
 		}
-		if a := m.lead.peers[v].answer; a.Leave && !(a.CanWait && m.rebuilds()) {
+		if a := m.lead.peers[v].answer; a.Leave && !(a.CanWait && m.rebuilding() != "") {
 			return v
 		}
 		if unwanted == "" && !slices.Contains(m.aim.Members, v) {
@@ -259,9 +260,20 @@ func (m *Machine) nextWitness() mark {
 	return mark{}
 }
 
-// rebuilds says that a member is on its way to be a voter: being copied, for the first time or anew.
-func (m *Machine) rebuilds() bool {
-	return slices.ContainsFunc(m.aim.Members, func(w string) bool { return !m.lead.record.IsVoter(w) })
+// rebuildSilence is how long one that is being copied may say nothing: its pod may start anew meanwhile.
+const rebuildSilence = time.Minute
+
+// rebuilding names a member that is on its way to be a voter: being copied, for the first time or anew. One that is wanted and never
+// comes, because there is no room for its pod, holds up nobody.
+func (m *Machine) rebuilding() string {
+	for _, w := range m.aim.Members {
+		p, heard := m.lead.peers[w]
+		there := heard && m.now.Sub(p.at) <= rebuildSilence || m.now.Sub(m.line.Elected) <= rebuildSilence
+		if w != m.cfg.Self && !m.lead.record.IsVoter(w) && there {
+			return w
+		}
+	}
+	return ""
 }
 
 // renewed says that the member granted within the last two heartbeats.
@@ -299,15 +311,17 @@ func (m *Machine) keepsUp(name string, at Position) bool {
 // progressRoute points the EndpointSlice at this leadership, and tries again
 // until it does. It does not wait for the promotion: the old leader's address
 // serves nobody any more, and a node's proxy may take a second to follow.
+// One that somebody else wrote, because it was deleted and made again or came
+// back from a backup of etcd, is looked at anew.
 func (m *Machine) progressRoute() {
 	l := &m.lead
 	if !l.promoted && m.cand.cause == causeBootstrap {
 		return // there is no database yet, and nobody whom it replaces
 	}
-	if l.routed == l.epoch || l.routeBusy || m.now < l.routeNext {
+	if l.routed == l.epoch && (m.aim.SliceVersion == "" || m.aim.SliceVersion == l.sliceSeen) || l.routeBusy || m.now < l.routeNext {
 		return
 	}
-	l.routeBusy = true
+	l.routeBusy, l.sliceSeen = true, m.aim.SliceVersion
 	m.emit(Route{Epoch: l.epoch})
 }
 
@@ -319,13 +333,18 @@ func (m *Machine) routed(in Routed) {
 	}
 	switch in.Outcome {
 	case Done:
-		l.routed, l.routeTries = in.Epoch, 0
-		m.line.Routed = m.now
-		m.note(EventRouted, in.Epoch, m.cand.cause)
+		again := l.routed > 0 // a look, or a raise: what status tells of the change of hands stays as it was
+		l.routed, l.routeTries, l.outrouted = in.Epoch, 0, false
+		if !again {
+			m.line.Routed = m.now
+			m.note(EventRouted, in.Epoch, m.cand.cause)
+		}
 	case Conflict:
 		m.noteOnce("the EndpointSlice names a higher epoch")
+		l.outrouted, l.sliceSeen = true, ""
 		l.routeNext = m.now.Add(m.cfg.MaxRetry)
 	case Unknown:
+		l.sliceSeen = ""
 		l.routeTries++
 		l.routeNext = m.now.Add(m.backoff(l.routeTries))
 	}

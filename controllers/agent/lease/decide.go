@@ -62,6 +62,9 @@ func (m *Machine) decision() Decision {
 		} else {
 			d.Leader, d.Reason = "", "waits for a leader"
 		}
+		if m.standsAside() {
+			d.Reason = ReasonOlder
+		}
 	}
 	d.MayWipe = m.mayWipe()
 	return d

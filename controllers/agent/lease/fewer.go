@@ -60,7 +60,19 @@ func (m *Machine) patience() time.Duration {
 	if handed && !m.lead.followed {
 		return m.cfg.Heartbeat / 5
 	}
-	return 2 * m.cfg.Heartbeat
+	return m.slowness()
+}
+
+// slowness is for how long a replica that says nothing, or does not follow, may only be slow. Until then writes wait for it, and after it
+// they go on with fewer: so it bounds what the loss of a replica costs writes, and an end before its time costs the election of anybody
+// else for a moment, and two writes to the API server. Four rounds in a row must have been missed, as on a machine that is starved one or
+// two are; and it is over before a grant is, so that the loss of a replica is noticed less than that of the leader.
+func (m *Machine) slowness() time.Duration { return m.cfg.Grant - m.cfg.Heartbeat }
+
+// slow says that the member may only be slow: it granted within that time.
+func (m *Machine) slow(name string) bool {
+	at, ok := m.lead.grants[name]
+	return ok && m.now.Sub(at) <= m.slowness()
 }
 
 // short says that too few members follow for a commit to be held by a majority of those with data, and whether that many are silent:
@@ -72,7 +84,7 @@ func (m *Machine) short() (short, silent bool) {
 	answer, follow := 1, 1
 	for _, v := range data {
 		p := l.peers[v].answer
-		if v == m.cfg.Self || !m.renewed(v) || !p.HasData || p.Leave {
+		if v == m.cfg.Self || !m.slow(v) || !p.HasData || p.Leave {
 			continue
 		}
 		answer++

@@ -10,6 +10,8 @@ type handOver struct {
 	forced  bool   // the leader has to go, with or without a fit heir
 	needed  Position
 	aborted string // id of the switchover that was called off
+	since   Time   // when it was begun
+	fitAt   Time   // when the heir was fit last
 }
 
 // unwanted stands for the id of a hand-over because the leader is no member any
@@ -20,6 +22,9 @@ const unwanted = "unwanted"
 // stop, and never after.
 func (m *Machine) progressHandOver() {
 	l, h := &m.lead, &m.lead.hand
+	if h.heir != "" && m.fit(h.heir) {
+		h.fitAt = m.now
+	}
 	id, heir, forced := m.wantsHandOver()
 	if h.phase == PhaseNone {
 		if id == "" && !forced && heir == "" {
@@ -32,12 +37,15 @@ func (m *Machine) progressHandOver() {
 		if heir == "" && !forced || !l.promoted {
 			return
 		}
-		*h = handOver{phase: PhasePreparing, id: id, heir: heir, forced: forced, aborted: h.aborted}
+		*h = handOver{phase: PhasePreparing, id: id, heir: heir, forced: forced, aborted: h.aborted, since: m.now, fitAt: m.now}
 		l.handUntil = m.now.Add(m.cfg.HandOver)
 		l.nextRound = m.now
 		return
 	}
 	h.forced = h.forced || forced
+	if id != "" && heir == h.heir {
+		h.id = id // it was asked for anew meanwhile
+	}
 	if h.forced && h.heir == "" || h.forced && !m.fit(h.heir) {
 		h.heir = m.bestHeir()
 	}
@@ -46,19 +54,49 @@ func (m *Machine) progressHandOver() {
 		h.needed = Position{} // whatever was final is not any more
 	}
 	switch {
-	case !h.forced && (heir != h.heir || id != h.id):
+	case !h.forced && heir != h.heir:
 		m.abortHandOver("no longer wanted, or the target is no longer fit")
+	case m.now >= l.handUntil && m.looks():
+		m.abortHandOver("the API server does not answer, and nobody is elected without it")
 	case m.now >= l.handUntil && !h.forced:
 		m.abortHandOver("out of time")
 	case m.now >= l.handUntil:
 		m.stopForHandOver()
-	case h.phase == PhasePreparing && obeyed && m.facts.Prepared:
+	case h.phase == PhasePreparing && obeyed && m.facts.Prepared && m.successible():
 		h.phase = PhaseQuiescing
 		l.handUntil = m.now.Add(m.cfg.HandOver / 4)
 		l.nextRound = m.now
 	case h.phase == PhaseQuiescing && obeyed && m.facts.Quiesced && m.facts.Position.Known:
 		m.passOn()
 	}
+}
+
+// lookTime is how long a leader that has to go waits for the look at the Lease, in heartbeats.
+const lookTime = 4
+
+// looks says that a hand-over waits for a look at the Lease that is younger than itself. Should etcd have been restored from a backup, nobody
+// may be elected by what stands there: a leader that goes, perhaps because the backup knows its pod under an older UID, is the last who
+// can repair it. And without the API server nobody can take over: one that need not go leads on, until the hand-over is called off.
+func (m *Machine) looks() bool {
+	h := m.lead.hand
+	return h.phase == PhasePreparing && m.store.readAt < h.since && !m.hurries()
+}
+
+// hurries says that this leader has to go, and has waited for the API server for long enough.
+func (m *Machine) hurries() bool {
+	h := m.lead.hand
+	return h.forced && m.now.Sub(h.since) >= lookTime*m.cfg.Heartbeat
+}
+
+// successible says that the heir can be elected by the Lease, as far as that can be known in time: it was looked at, a repair has landed,
+// and the heir has promised itself to the epoch that stands there now.
+func (m *Machine) successible() bool {
+	l := &m.lead
+	if m.hurries() {
+		return true
+	}
+	heir := l.hand.heir
+	return !m.looks() && !l.change.active && (heir == "" || m.fit(heir) && l.peers[heir].answer.Promise >= l.epoch)
 }
 
 // passOn stops for the heir once it holds all, now that no session writes any more.
@@ -68,7 +106,7 @@ func (m *Machine) passOn() {
 		l.nextRound = min(l.nextRound, m.now) // whether the heir has it, is asked at once
 	}
 	h.needed = m.facts.Position
-	if h.heir != "" && l.peers[h.heir].answer.Position.Holds(h.needed) && m.renewed(h.heir) {
+	if h.heir != "" && l.peers[h.heir].answer.Position.Holds(h.needed) && m.fit(h.heir) {
 		m.stopForHandOver()
 	}
 }
@@ -111,7 +149,7 @@ func (m *Machine) wantsHandOver() (id, heir string, forced bool) {
 	case m.leaving || m.fenced():
 		return "", m.bestHeir(), true
 	case s.ID != "" && s.ID != l.hand.aborted && s.ID != l.record.Switchover && target != m.cfg.Self &&
-		m.now < s.Expires && m.fit(target):
+		m.now < s.Expires && (m.fit(target) || m.bears(target)):
 		return s.ID, target, false
 	case len(m.aim.Members) > 0 && (m.facts.Discard || !slices.Contains(m.aim.Members, m.cfg.Self)) &&
 		m.now >= m.voter.handicapUntil && m.now >= m.line.Elected.Add(m.cfg.Handicap):
@@ -121,12 +159,22 @@ func (m *Machine) wantsHandOver() (id, heir string, forced bool) {
 	return "", "", false
 }
 
-// keepHeir stays with the heir that was chosen as long as it is fit.
+// keepHeir stays with the heir that was chosen as long as that can be.
 func (m *Machine) keepHeir() string {
-	if h := m.lead.hand.heir; h != "" && m.fit(h) {
+	if h := m.lead.hand.heir; m.fit(h) || m.bears(h) {
 		return h
 	}
 	return m.bestHeir()
+}
+
+// bearTime is how long the heir of a hand-over may be unfit before that is called off, in heartbeats.
+const bearTime = 3
+
+// bears says that the heir of the hand-over that is under way was fit a moment ago: on a busy machine an answer, or a look at the server, comes
+// late now and then. Nothing is passed on to it meanwhile.
+func (m *Machine) bears(heir string) bool {
+	h := m.lead.hand
+	return h.phase != PhaseNone && heir != "" && heir == h.heir && m.now.Sub(h.fitAt) <= bearTime*m.cfg.Heartbeat
 }
 
 // fit says whether a member could take over: a voter with data that answers,

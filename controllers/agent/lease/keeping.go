@@ -43,6 +43,9 @@ func (m *Machine) persist(p Promise) {
 	v.lastID++
 	v.promise = p
 	o := Persist{v.lastID, p}
+	if len(v.queue) == 0 {
+		v.queuedAt = m.now
+	}
 	v.queue = append(v.queue, o)
 	m.emit(o)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strconv"
 	"sync"
 
@@ -61,7 +62,7 @@ func (s *KubeStore) Read(ctx context.Context) (Seen, error) {
 	if text := o.Annotation(AnnotationRecord); text != "" {
 		seen.Record, err = DecodeRecord([]byte(text))
 		if err != nil {
-			return Seen{}, fmt.Errorf("lease %s: %w", s.lease, err)
+			return Seen{}, fmt.Errorf("lease %s: %w: %w", s.lease, ErrUnreadable, err)
 		}
 		seen.HasRecord = true
 	}
@@ -110,8 +111,9 @@ func (s *KubeStore) Swap(ctx context.Context, resourceVersion string, r Record) 
 	return got.ResourceVersion(), nil
 }
 
-// Route makes this member the slice's only endpoint. The resourceVersion keeps
-// a late write of an earlier leader from undoing a later one's.
+// Route makes this member the slice's only endpoint, and writes nothing if it
+// is. The resourceVersion keeps a late write of an earlier leader from undoing
+// a later one's.
 func (s *KubeStore) Route(ctx context.Context, epoch uint64) error {
 	o, err := s.client.Get(ctx, s.slicePath())
 	if err != nil {
@@ -126,8 +128,12 @@ func (s *KubeStore) Route(ctx context.Context, epoch uint64) error {
 			return fmt.Errorf("endpoint slice %s names epoch %d: %w", s.slice, there, ErrConflict)
 		}
 	}
-	o.SetAnnotation(AnnotationEpoch, strconv.FormatUint(epoch, 10))
-	o["endpoints"] = []any{s.endpoint.json(s.namespace)}
+	wanted, endpoints := strconv.FormatUint(epoch, 10), []any{s.endpoint.json(s.namespace)}
+	if o.Annotation(AnnotationEpoch) == wanted && reflect.DeepEqual(o["endpoints"], endpoints) {
+		return nil
+	}
+	o.SetAnnotation(AnnotationEpoch, wanted)
+	o["endpoints"] = endpoints
 	if _, err := s.client.Update(ctx, s.slicePath(), o); kube.IsConflict(err) {
 		return errors.New("endpoint slice " + s.slice + " was written at the same time") // try again, and look at the epoch again
 	} else if err != nil {

@@ -179,11 +179,29 @@ func TestKubeStoreRoute(t *testing.T) {
 	if d := cmp.Diff(want, api.objects[sliceAt]); d != "" {
 		t.Error(d)
 	}
+	if err := store.Route(t.Context(), 4); err != nil || !cmp.Equal(want, api.objects[sliceAt]) {
+		t.Errorf("a second look writes: %v, %s", err, cmp.Diff(want, api.objects[sliceAt]))
+	}
+	api.objects[sliceAt]["endpoints"] = []any{} // restored from a backup of the same epoch
+	if err := store.Route(t.Context(), 4); err != nil || len(api.objects[sliceAt]["endpoints"].([]any)) != 1 {
+		t.Errorf("it leads to nobody: %v, %v", err, api.objects[sliceAt])
+	}
 	if err := store.Route(t.Context(), 3); !errors.Is(err, ErrConflict) {
 		t.Errorf("an earlier leader took the route back: %v", err)
 	}
 	delete(api.objects, sliceAt)
 	if err := store.Route(t.Context(), 5); err == nil || errors.Is(err, ErrConflict) {
 		t.Errorf("a missing slice: %v", err)
+	}
+}
+
+// TestALeaseOfALaterFormatIsNotUnderstood, and it is not the API server that is said to be away.
+func TestALeaseOfALaterFormatIsNotUnderstood(t *testing.T) {
+	api, store := newFakeStore(t)
+	api.objects[leaseAt].SetAnnotation(AnnotationRecord, `{"format":2,`+recordOfOne[1:])
+	_, err := store.Read(t.Context())
+	want := Wait{For: WaitLease, Why: "lease orders: what it holds is not understood: leadership record: a later release wrote it: it is of format 2, and this one knows format 1"}
+	if got := faultOf(err); got != want {
+		t.Errorf("%v is told as %+v", err, got)
 	}
 }

@@ -31,9 +31,11 @@ type leaderState struct {
 	stopCause  string
 	stopBy     Time
 	routed     uint64
+	sliceSeen  string // the version of the EndpointSlice, by the manager's word, that was looked at
 	routeBusy  bool
 	routeNext  Time
 	routeTries int
+	outrouted  bool // the EndpointSlice named a later epoch when it was last read
 }
 
 type peer struct {
@@ -66,6 +68,7 @@ func (m *Machine) claim(epoch uint64) {
 	m.lead.until = m.now.Add(m.cfg.Hold)
 	m.lead.nextRound = m.now
 	m.knows(epoch, m.cand.record.Version)
+	m.cand.lacks = Wait{}
 	m.stage = claiming
 }
 
@@ -106,13 +109,15 @@ func (m *Machine) progressClaiming() {
 		m.stage = leading
 		m.line.Elected = m.now
 		l.until = m.now.Add(m.cfg.Start)
-		m.cand.tries, m.cand.asideSince = 0, 0
+		m.cand.tries, m.cand.older, m.cand.asideSince = 0, 0, 0
 		m.voter.holdUntil, m.voter.asideUntil = 0, 0
 		m.voter.handed = Position{}
 		l.attachable, l.nextRound = m.attachable(), m.now
 		m.note(EventElected, l.epoch, m.cand.cause)
 	case m.now >= l.until && !m.alone():
+		lacks := Wait{For: WaitGrants, Who: m.without(l.grants)}
 		m.giveUp("no majority of grants", "")
+		m.cand.lacks = lacks
 	}
 }
 
@@ -143,11 +148,11 @@ func (m *Machine) round() {
 	}
 	l.nextRound = m.now.Add(pause)
 	members := m.members()
-	places := m.places(members)
+	places, rebuilds := m.places(members), m.rebuilding()
 	for _, to := range members {
 		m.send(to, Request{
 			Kind: KindGrant, Epoch: l.epoch, Leading: l.promoted, Elected: l.attachable && !l.promoted, Heir: l.hand.heir,
-			Version: l.record.Version, Address: m.cfg.Address, At: m.logEnd(), Members: places,
+			Version: l.record.Version, Address: m.cfg.Address, At: m.logEnd(), Members: places, Rebuilds: rebuilds,
 		})
 	}
 }
@@ -288,8 +293,8 @@ func (m *Machine) watchServer() {
 		l.until = 0 // a full disk is no reason to hand over: what fills one member's fills the others'
 	case f.Server == ServerStopped && m.cand.cause == causeResume && f.Full && l.hand.phase != PhaseQuiescing:
 		l.until = m.now.Add(m.cfg.Start) // so it was before its agent restarted
-	case f.Server == ServerStopped && l.promoted && (!f.BackAtOnce || l.hand.phase == PhaseQuiescing):
-		m.stop("its server is gone", m.now)
+	case l.promoted && (f.Fell || f.Server == ServerStopped && (!f.BackAtOnce || l.hand.phase == PhaseQuiescing)):
+		m.stop("its server is gone", m.now) // also if it is being started again already
 	case f.Server == ServerStopped && l.promoted && l.until == 0:
 		l.until = m.now.Add(m.cfg.Start)
 	case l.until != 0 && m.now >= l.until:
@@ -352,7 +357,7 @@ func (m *Machine) endLeadership(cause, heir string, needed Position) {
 		v.asideFor, v.asideUntil, v.handed = heir, m.now.Add(m.cfg.Aside), needed
 	}
 	cause = cause[:min(len(cause), maxText)]
-	m.line = Line{Seen: m.now, Released: m.now, Why: cause}
+	m.newLine(Line{Seen: m.now, Released: m.now, Why: cause})
 	var voters []string
 	for _, list := range l.lists {
 		voters = append(voters, list...)

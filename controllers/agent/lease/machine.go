@@ -46,6 +46,8 @@ type Machine struct {
 	ended    uint64 // highest epoch of this member's own that is over; there is no resume after a release
 	outbox   release
 	line     Line
+	lineAt   Time // when the line began
+	waiting  Wait // for a leader
 	decided  Decision
 	off      uint64 // serial since which the decision names no upstream
 	roleAt   uint64 // serial since which role and phase are what they are
@@ -142,6 +144,7 @@ func (m *Machine) Step(now Time, in Input) []Output {
 		}
 	}
 	m.decide()
+	m.account()
 	return m.out
 }
 
@@ -181,7 +184,7 @@ func (m *Machine) fenced() bool { return m.voter.promise.Fenced }
 func (m *Machine) emit(o Output) { m.out = append(m.out, o) }
 
 func (m *Machine) note(k EventKind, epoch uint64, cause string) {
-	m.emit(Note{Event{Kind: k, Epoch: epoch, Cause: cause, Line: m.line}})
+	m.emit(Note{Event{Kind: k, Epoch: epoch, Cause: cause, Line: m.waited()}})
 }
 
 // noteOnce tells a standing trouble once per run, not once per attempt.

@@ -359,23 +359,25 @@ func TestOnlyTheNamedMemberMayInitialise(t *testing.T) {
 	}
 }
 
+// granted answers for b what a asks it as the leader of epoch 5.
+func (b *bench) granted() {
+	out := b.out
+	b.out = nil
+	for _, o := range out {
+		if s, ok := o.(Send); ok && s.Request.Kind == KindGrant && s.To == "b" {
+			b.step(Answered{Answer{Database: "uid", From: "b", Seq: s.Request.Seq, OK: true, Promise: 5, To: "a"}})
+		}
+	}
+}
+
 func TestLeaderStopsABudgetBeforeItsDeadline(t *testing.T) {
 	rec, f := goodRecord(), replicaFacts()
 	rec.Leader = "a"
 	f.Server, f.BackAtOnce = ServerStopped, true
 	b := newBenchOf(t, Promise{Epoch: 5, Candidate: "a", Lease: 5}, true, rec, f)
 	sentAt := b.now
-	answer := func() {
-		out := b.out
-		b.out = nil
-		for _, o := range out {
-			if s, ok := o.(Send); ok && s.Request.Kind == KindGrant && s.To == "b" {
-				b.step(Answered{Answer{Database: "uid", From: "b", Seq: s.Request.Seq, OK: true, Promise: 5, To: "a"}})
-			}
-		}
-	}
 	b.now = b.now.Add(80 * time.Millisecond)
-	answer()
+	b.granted()
 	if b.last.Role != RolePrimary {
 		t.Fatalf("with a majority of fresh grants at its own epoch: %+v", b.last)
 	}
@@ -391,9 +393,44 @@ func TestLeaderStopsABudgetBeforeItsDeadline(t *testing.T) {
 		t.Errorf("stopped before its time: %+v", b.last)
 	}
 	b.now = deadline.Add(-f.StopBudget)
-	answer() // grants that come now are too late: the first thing that is looked at is the clock
+	b.granted() // grants that come now are too late: the first thing that is looked at is the clock
 	if b.last.Role != RoleStop || b.last.Deadline != deadline {
 		t.Errorf("a budget before the deadline: %+v", b.last)
+	}
+}
+
+// TestALeaderIsNotReplacedByItsOwnRecovery: a server that fell and is being started again may have minutes of log to go through. That it
+// was down for a moment need not have been seen.
+func TestALeaderIsNotReplacedByItsOwnRecovery(t *testing.T) {
+	for name, test := range map[string]struct {
+		facts func(*Facts)
+		want  Role
+	}{
+		"it fell and starts again":             {func(f *Facts) { f.Server, f.Fell = ServerUnknown, true }, RoleStop},
+		"it fell":                              {func(f *Facts) { f.Server, f.Fell = ServerStopped, true }, RoleStop},
+		"it is restarted on purpose":           {func(f *Facts) { f.Server, f.BackAtOnce = ServerStopped, true }, RolePrimary},
+		"it is not known how the server is":    {func(f *Facts) { f.Server = ServerUnknown }, RolePrimary},
+		"it fell, for its volume has no room":  {func(f *Facts) { f.Server, f.Full, f.BackAtOnce = ServerStopped, true, true }, RolePrimary},
+		"another one has come up to that role": {func(*Facts) {}, RolePrimary},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rec, f := goodRecord(), replicaFacts()
+			rec.Leader = "a"
+			f.Server, f.BackAtOnce = ServerStopped, true
+			b := newBenchOf(t, Promise{Epoch: 5, Candidate: "a", Lease: 5}, true, rec, f)
+			b.now = b.now.Add(80 * time.Millisecond)
+			b.granted()
+			f.Server, f.BackAtOnce, f.Obeys = ServerPrimary, false, b.last.Serial
+			b.step(f)
+			if !b.m.lead.promoted {
+				t.Fatalf("it does not lead: %+v", b.last)
+			}
+			test.facts(&f)
+			b.step(f)
+			if b.last.Role != test.want {
+				t.Errorf("it is told %+v, want %s", b.last, test.want)
+			}
+		})
 	}
 }
 

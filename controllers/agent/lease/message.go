@@ -25,17 +25,18 @@ type Request struct {
 	Seq      uint64 `json:"seq"`
 	Epoch    uint64 `json:"epoch"`
 
-	Leading bool     `json:"leading,omitempty"` // grant: the sender runs as primary; stream from it
-	Elected bool     `json:"elected,omitempty"` // grant: the sender has won and is being promoted; a replica that runs may attach to it already
-	Led     uint64   `json:"led,omitempty"`     // prevote, support: the epoch by which the Lease that the sender swaps against names the sender itself as leader; zero when it names another
-	Address string   `json:"address,omitempty"` // grant: the sender's IP address, where its database is
-	At      Position `json:"at,omitzero"`       // grant: how far the sender's log goes, of a primary; who follows judges its own progress by it
-	Members Places   `json:"members,omitempty"` // grant: where the others are, by their own word; whoever stands for election next must find them without a DNS server
-	Heir    string   `json:"heir,omitempty"`    // grant: being handed over to; release: who goes first
-	Needed  Position `json:"needed,omitzero"`   // release: what Heir must hold; all that was acknowledged is in it
-	Version uint64   `json:"version,omitempty"` // grant, prevote, support: the version of the Lease's record that the sender leads by, or would swap against
-	Cause   string   `json:"cause,omitempty"`   // release: for people
-	ID      string   `json:"id,omitempty"`      // release: of the switchover
+	Leading  bool     `json:"leading,omitempty"`  // grant: the sender runs as primary; stream from it
+	Elected  bool     `json:"elected,omitempty"`  // grant: the sender has won and is being promoted; a replica that runs may attach to it already
+	Led      uint64   `json:"led,omitempty"`      // prevote, support: the epoch by which the Lease that the sender swaps against names the sender itself as leader; zero when it names another
+	Address  string   `json:"address,omitempty"`  // grant: the sender's IP address, where its database is
+	At       Position `json:"at,omitzero"`        // grant: how far the sender's log goes, of a primary; who follows judges its own progress by it
+	Members  Places   `json:"members,omitempty"`  // grant: where the others are, by their own word; whoever stands for election next must find them without a DNS server
+	Rebuilds string   `json:"rebuilds,omitempty"` // grant: who is being copied, and will be a voter; others that can wait do
+	Heir     string   `json:"heir,omitempty"`     // grant: being handed over to; release: who goes first
+	Needed   Position `json:"needed,omitzero"`    // release: what Heir must hold; all that was acknowledged is in it
+	Version  uint64   `json:"version,omitempty"`  // grant, prevote, support: the version of the Lease's record that the sender leads by, or would swap against
+	Cause    string   `json:"cause,omitempty"`    // release: for people
+	ID       string   `json:"id,omitempty"`       // release: of the switchover
 }
 
 // Answer is what a peer says to a Request. The fields beside OK are told always.
@@ -103,8 +104,8 @@ func (r Request) Validate() error {
 	switch {
 	case !validName(r.From):
 		return fmt.Errorf("%s request: bad sender %q", r.Kind, r.From)
-	case r.Heir != "" && !validName(r.Heir):
-		return fmt.Errorf("%s request: bad heir %q", r.Kind, r.Heir)
+	case r.Heir != "" && !validName(r.Heir) || r.Rebuilds != "" && !validName(r.Rebuilds):
+		return fmt.Errorf("%s request: bad heir %q, or member that is being copied %q", r.Kind, r.Heir, r.Rebuilds)
 	case r.Address != "" && net.ParseIP(r.Address) == nil:
 		return fmt.Errorf("%s request: bad address %q", r.Kind, r.Address)
 	case !r.Members.valid():

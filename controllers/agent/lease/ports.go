@@ -51,6 +51,8 @@ type LeaderAt struct {
 	Epoch uint64
 	End   Position
 	Heard Time
+	// Rebuilds names the member that is being copied; empty for none.
+	Rebuilds string
 }
 
 // Status is a member's view of itself, for the manager and the plugin.
@@ -63,4 +65,8 @@ type Status struct {
 	Grants   map[string]time.Duration // leader: how old each member's newest grant is
 	Members  map[string]Answer        // leader: what each member told last
 	Leader   LeaderAt                 // follower: how far the leader's log goes
+	Wait     Wait                     // what it waits for while nobody leads as far as it knows
 }
+
+// ErrUnreadable says that what the Lease holds is not understood.
+var ErrUnreadable = errors.New("what it holds is not understood")

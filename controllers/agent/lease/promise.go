@@ -65,13 +65,13 @@ func (f PromiseFile) Load() (Promise, bool, error) {
 	return p, true, nil
 }
 
-// DecodePromise reads a promise strictly.
+// DecodePromise reads a promise, also of a later release as long as this one can keep it.
 func DecodePromise(b []byte) (Promise, error) {
 	if len(b) > maxPromise {
 		return Promise{}, fmt.Errorf("promise: more than %d bytes", maxPromise)
 	}
 	var p Promise
-	if err := decodeStrict(b, &p); err != nil {
+	if err := decodeFormat(b, "epoch", &p); err != nil {
 		return Promise{}, fmt.Errorf("promise: %w", err)
 	}
 	return p, p.Validate()

@@ -36,11 +36,14 @@ func TestPromiseFile(t *testing.T) {
 func TestPromiseFileThatCannotBeUnderstoodIsAnError(t *testing.T) {
 	tests := map[string]string{
 		"empty, as after a crash of a careless writer": "",
-		"cut short":               `{"epoch":3,"cand`,
-		"a later version's field": `{"epoch":3,"candidate":"a","lease":2,"fenced":false,"released":false,"x":1}`,
-		"two values":              `{"epoch":3,"candidate":"a"}{}`,
-		"a negative epoch":        `{"epoch":-1,"candidate":"a"}`,
-		"an epoch of nobody":      `{"epoch":1}`,
+		"cut short":             `{"epoch":3,"cand`,
+		"a later format":        `{"format":2,"epoch":3,"candidate":"a","lease":2,"fenced":false,"released":false}`,
+		"a format that is none": `{"format":"x","epoch":3,"candidate":"a"}`,
+		"something else":        `{"hello":"world"}`,
+		"nothing in it":         `{}`,
+		"two values":            `{"epoch":3,"candidate":"a"}{}`,
+		"a negative epoch":      `{"epoch":-1,"candidate":"a"}`,
+		"an epoch of nobody":    `{"epoch":1}`,
 	}
 	for name, text := range tests {
 		t.Run(name, func(t *testing.T) {

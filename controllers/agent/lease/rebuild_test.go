@@ -12,25 +12,48 @@ func TestOneMemberIsRebuiltAtATime(t *testing.T) {
 	}{
 		"nobody asks":                               {[]string{"a", "b", "c"}, nil, ""},
 		"one that can wait need not":                {[]string{"a", "b", "c"}, map[string]Answer{"c": patient}, "c"},
-		"one that can wait does, for another":       {[]string{"a", "b"}, map[string]Answer{"b": patient}, ""},
-		"one that cannot wait does not":             {[]string{"a", "b"}, map[string]Answer{"b": leave}, "b"},
+		"one that can wait does, for another":       {[]string{"a", "b"}, map[string]Answer{"b": patient, "c": {}}, ""},
+		"but not for one that never comes":          {[]string{"a", "b"}, map[string]Answer{"b": patient}, "b"},
+		"one that cannot wait does not":             {[]string{"a", "b"}, map[string]Answer{"b": leave, "c": {}}, "b"},
 		"of two the one that cannot wait goes":      {[]string{"a", "b", "c"}, map[string]Answer{"b": patient, "c": leave}, "b"},
 		"of two one goes, and the next has to wait": {[]string{"a", "c"}, map[string]Answer{"c": patient, "b": patient}, ""},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			m, err := NewMachine(Default("a", "uid", 1), 1, Promise{}, false)
+			m, err := NewMachine(Default("a", "uid", 1), start, Promise{}, false)
 			if err != nil {
 				t.Fatal(err)
 			}
 			m.aim.Members = []string{"a", "b", "c"}
 			m.lead = m.newLeader(Record{Leader: "a", Voters: row.voters})
 			for name, answer := range row.peers {
-				m.lead.peers[name] = peer{answer: answer}
+				m.lead.peers[name] = peer{answer, start}
 			}
 			if got := m.nextMember(); got != (mark{target: row.want}) {
 				t.Errorf("%+v is next, want %q to go", got, row.want)
 			}
 		})
+	}
+}
+
+// TestANewLeaderDoesNotKnowYetWhoComes : it has not asked for long enough.
+func TestANewLeaderDoesNotKnowYetWhoComes(t *testing.T) {
+	m, err := NewMachine(Default("a", "uid", 1), start, Promise{}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.aim.Members = []string{"a", "b", "c"}
+	m.lead = m.newLeader(Record{Leader: "a", Voters: []string{"a", "b"}})
+	m.line.Elected = start
+	if got := m.rebuilding(); got != "c" {
+		t.Errorf("%q is being rebuilt", got)
+	}
+	m.now = start.Add(2 * rebuildSilence)
+	if got := m.rebuilding(); got != "" {
+		t.Errorf("%q is being rebuilt, and was never heard", got)
+	}
+	m.lead.peers["c"] = peer{at: m.now}
+	if got := m.rebuilding(); got != "c" {
+		t.Errorf("%q is being rebuilt", got)
 	}
 }
 

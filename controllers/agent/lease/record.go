@@ -1,11 +1,9 @@
 package lease
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 )
 
@@ -89,32 +87,19 @@ func (r Record) Encode() ([]byte, error) {
 	return b, nil
 }
 
-// DecodeRecord reads a record strictly: an unknown field may be a rule of a
-// later version that this one would break.
+// DecodeRecord reads a record, also of a later release as long as this one can keep to what it says.
 func DecodeRecord(b []byte) (Record, error) {
 	if len(b) > maxRecord {
 		return Record{}, fmt.Errorf("leadership record: %d bytes, at most %d", len(b), maxRecord)
 	}
 	var r Record
-	if err := decodeStrict(b, &r); err != nil {
+	if err := decodeFormat(b, "version", &r); err != nil {
 		return Record{}, fmt.Errorf("leadership record: %w", err)
 	}
 	if err := r.Validate(); err != nil {
 		return Record{}, err
 	}
 	return r, nil
-}
-
-func decodeStrict(b []byte, into any) error {
-	d := json.NewDecoder(bytes.NewReader(b))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("more than one JSON value")
-	}
-	return nil
 }
 
 // Validate says what is wrong with the record.

@@ -36,7 +36,7 @@ func TestDecodeRecordRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	tests := map[string]struct{ from, to, want string }{
-		"a field of a later version":        {`"leader":"b"`, `"leader":"b","quorum":1`, "unknown field"},
+		"a later format":                    {`"leader":"b"`, `"leader":"b","format":2`, "a later release wrote it: it is of format 2, and this one knows format 1"},
 		"two values":                        {`{"version"`, `{}{"version"`, "more than one"},
 		"epoch zero":                        {`"epoch":5,"leader"`, `"epoch":0,"leader"`, "epoch 0"},
 		"an epoch that JSON would round":    {`"epoch":5,"leader"`, `"epoch":9007199254740993,"leader"`, "out of bounds"},

@@ -3,8 +3,11 @@ package lease
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/agent/kube"
 )
 
 // step tells the machine one thing and does what it answers.
@@ -12,7 +15,12 @@ func (r *Runner) step(ctx context.Context, in Input) {
 	for _, o := range r.machine.Step(r.parts.Clock.Now(), in) {
 		r.do(ctx, o)
 	}
-	r.status.Store(r.machine.status())
+	old := r.status.Load().Wait
+	s := r.machine.status()
+	r.status.Store(s)
+	if !s.Wait.same(old) { // no more often than there are attempts
+		r.log.Info("leader", "waits", s.Wait.For, "reason", s.Wait.Words())
+	}
 }
 
 func (r *Runner) do(ctx context.Context, o Output) {
@@ -154,10 +162,25 @@ func (r *Runner) callStore(ctx context.Context, o Output) Input {
 	defer cancel()
 	if swap, ok := o.(SwapLease); ok {
 		version, err := r.parts.Store.Swap(ctx, swap.ResourceVersion, swap.Record)
-		return LeaseSwapped{Outcome: r.outcome("swap the lease", err), ResourceVersion: version}
+		return LeaseSwapped{Outcome: r.outcome("swap the lease", err), ResourceVersion: version, Fault: faultOf(err)}
 	}
 	seen, err := r.parts.Store.Read(ctx)
-	return LeaseRead{Outcome: r.outcome("read the lease", err), Seen: seen}
+	return LeaseRead{Outcome: r.outcome("read the lease", err), Seen: seen, Fault: faultOf(err)}
+}
+
+// faultOf a request, in words that are the same at each attempt.
+func faultOf(err error) Wait {
+	var status *kube.StatusError
+	switch {
+	case err == nil:
+		return Wait{}
+	case errors.Is(err, ErrUnreadable):
+		text := err.Error()
+		return Wait{For: WaitLease, Why: text[:min(len(text), maxText)]}
+	case errors.As(err, &status):
+		return Wait{For: WaitAPIServer, Why: fmt.Sprintf("answers %d %s", status.Code, status.Reason)}
+	}
+	return Wait{For: WaitAPIServer}
 }
 
 func (r *Runner) outcome(what string, err error) Outcome {
@@ -187,9 +210,9 @@ func (r *Runner) routeLoop(ctx context.Context) {
 
 // status copies what others may see.
 func (m *Machine) status() *Status {
-	s := &Status{At: m.now, Stage: string(m.stage), Decision: m.decided, Promise: m.voter.promise, Facts: m.facts}
+	s := &Status{At: m.now, Stage: string(m.stage), Decision: m.decided, Promise: m.voter.promise, Facts: m.facts, Wait: m.waiting}
 	if l := m.voter.leader; l.leading {
-		s.Leader = LeaderAt{Name: l.name, Epoch: l.epoch, End: l.end, Heard: l.at}
+		s.Leader = LeaderAt{Name: l.name, Epoch: l.epoch, End: l.end, Heard: l.at, Rebuilds: l.rebuilds}
 	}
 	if m.stage == leading || m.stage == claiming {
 		s.Grants = make(map[string]time.Duration, len(m.lead.grants))

@@ -188,14 +188,14 @@ func (a *actor) end(t *testing.T, tm *team, name string) {
 			t.Error(err)
 		}
 		a.done <- nil
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the runner of " + name + " does not end")
 	}
 }
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	end := time.Now().Add(10 * time.Second)
+	end := time.Now().Add(time.Minute)
 	for !ok() {
 		if time.Now().After(end) {
 			t.Fatal("never: " + what)

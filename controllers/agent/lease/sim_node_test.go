@@ -58,12 +58,17 @@ type node struct {
 	flushed   map[string]int           // by which standby, while this server runs
 	leaving   bool
 	aimSeq    int
-	lostDisk  bool // and has not been a voter with data since
+	lostDisk  bool          // and has not been a voter with data since
+	began     time.Duration // its run
+	saidAt    time.Duration // when it last said what it waits for
 }
 
 func (n *node) clock() Time {
 	return n.offset + Time(float64(n.w.now)*n.rate)
 }
+
+// age of its run, or since it thawed.
+func (n *node) age() time.Duration { return n.w.now - max(n.began, n.thawed) }
 
 // arrive runs f as the agent, later if the agent is frozen, never if it is gone.
 func (n *node) arrive(f func()) {
@@ -96,6 +101,7 @@ func (n *node) config() Config {
 
 func (n *node) start() {
 	n.run++
+	n.began = n.w.now
 	n.up, n.frozen, n.exchanging, n.backlog, n.leaving = true, false, false, nil, false
 	n.server, n.upstream, n.readOnly, n.streaming, n.obeys = ServerStopped, "", false, false, 0
 	n.serverRun++
@@ -258,6 +264,7 @@ func (n *node) step(in Input) {
 		n.do(o)
 	}
 	n.schedule()
+	n.w.checkSaysWhy(n)
 }
 
 // schedule sees to it that the machine gets its tick.
@@ -313,6 +320,7 @@ func (n *node) do(o Output) {
 			})
 		})
 	case Route:
+		w.counts["routes"]++
 		n.later(w.between(time.Millisecond, 20*time.Millisecond), func() { n.step(Routed{o.Epoch, Done}) })
 	case Decide:
 		old := n.decision

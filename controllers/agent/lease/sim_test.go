@@ -315,14 +315,16 @@ func (w *world) heal() {
 func TestSimulation(t *testing.T) {
 	sweep(t, simulate,
 		"acked", "late swap", "Elected: switchover", "Elected: failover", "Raised", "Aborted", "Expired", "GaveUp", "rewound", "wiped", "lost disk",
-		"attached before the promotion", "supported without data", "exchanged", "exchanged a leader")
+		"attached before the promotion", "supported without data", "exchanged", "exchanged a leader",
+		"waits APIServerAway", "waits GrantRuns", "waits VotersSilent", "waits VotersRefuse", "waits StandsAside", "waits GrantsMissing", "waits JustRestarted")
 }
 
 // TestSimulationOfTwoAndAWitness is the same for two members and a witness, who may become three, or one, or get another witness.
 func TestSimulationOfTwoAndAWitness(t *testing.T) {
 	sweep(t, simulatePair,
 		"acked", "acked by fewer", "Degraded", "Restored", "Elected: switchover", "Elected: failover", "Expired", "lost disk", "wiped",
-		"Members: added w1", "Members: removed w0", "Members: added m2", "Members: removed m2")
+		"Members: added w1", "Members: removed w0", "Members: added m2", "Members: removed m2",
+		"waits OnlyLastLeader")
 }
 
 func sweep(t *testing.T, run schedule, musts ...string) {

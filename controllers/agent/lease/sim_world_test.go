@@ -62,8 +62,9 @@ type world struct {
 	counts    map[string]int
 	trace     []string
 	verbose   bool
-	violation string // a promise was broken
-	stuck     string // nothing was broken, but what was due did not come
+	ledAt     time.Duration // when somebody last led, or claimed to
+	violation string        // a promise was broken
+	stuck     string        // nothing was broken, but what was due did not come
 }
 
 func newWorld(seed uint64, members int, ru rules) *world {
@@ -229,7 +230,7 @@ func (w *world) readAPI(n *node) {
 	}
 	w.after(w.between(time.Millisecond, 15*time.Millisecond), func() {
 		seen := w.lease
-		w.after(w.between(time.Millisecond, 15*time.Millisecond), func() { back(LeaseRead{Done, seen}) })
+		w.after(w.between(time.Millisecond, 15*time.Millisecond), func() { back(LeaseRead{Outcome: Done, Seen: seen}) })
 	})
 }
 
@@ -259,7 +260,7 @@ func (w *world) swapAPI(n *node, s SwapLease) {
 			w.fail("epoch %d was given to %s and to %s", s.Record.Epoch, was, s.Record.Leader)
 		}
 		w.epochs[s.Record.Epoch] = s.Record.Leader
-		return LeaseSwapped{Done, w.lease.ResourceVersion}
+		return LeaseSwapped{Outcome: Done, ResourceVersion: w.lease.ResourceVersion}
 	}
 	if w.onSwap != nil && w.onSwap(n, apply) {
 		return
@@ -320,6 +321,25 @@ func (w *world) checkHasAll(n *node) {
 	}
 }
 
+// mostSilent is for how long a member may have nothing to say while nobody leads: a look at the Lease and a round of questions take that.
+const mostSilent = 3000 * time.Millisecond
+
+// checkSaysWhy wants a word from every member that could say why nobody leads.
+func (w *world) checkSaysWhy(n *node) {
+	for _, o := range w.nodes {
+		if o.up && (o.m.stage == leading || o.m.stage == stopping || o.frozen && o.m.stage == claiming) {
+			w.ledAt = w.now
+		}
+	}
+	if n.m.waiting.For != WaitNothing || !n.m.everLed() {
+		n.saidAt = w.now
+	}
+	if !n.witness && w.now-w.ledAt > mostSilent && n.age() > mostSilent && w.now-n.saidAt > mostSilent {
+		w.fail("nobody leads for %s, and %s does not say why since %s: %s", w.now-w.ledAt, n.name, w.now-n.saidAt, n.m.mute())
+	}
+	w.counts["waits "+string(n.m.waiting.For)]++
+}
+
 // checkOneLeader looks for two members that could both answer clients now.
 func (w *world) checkOneLeader() {
 	var at string
@@ -332,4 +352,11 @@ func (w *world) checkOneLeader() {
 		}
 		at = n.name
 	}
+}
+
+// mute is what may be the reason for saying nothing.
+func (m *Machine) mute() string {
+	v, f := &m.voter, m.facts
+	return fmt.Sprintf("%s, now %d, bound to %q for %s, next attempt in %s, Lease known %v and busy %v, facts %+v, free for itself %q, aside for %q for %s",
+		m.stage, m.now, v.bound, v.boundUntil.Sub(m.now), m.cand.next.Sub(m.now), m.store.known, m.store.busy, f, m.freeFor(m.cfg.Self), v.asideFor, v.asideUntil.Sub(m.now))
 }

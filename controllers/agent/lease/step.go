@@ -1,5 +1,7 @@
 package lease
 
+import "time"
+
 // Input is one thing that happened to a member. Each kind is a type below.
 type Input interface{ input() }
 
@@ -30,12 +32,14 @@ const (
 type LeaseRead struct {
 	Outcome Outcome
 	Seen    Seen
+	Fault   Wait // of one that is Unknown; without it nobody answered
 }
 
 // LeaseSwapped is the result of a SwapLease.
 type LeaseSwapped struct {
 	Outcome         Outcome
 	ResourceVersion string // the new one when Done
+	Fault           Wait   // of one that is Unknown; without it nobody answered
 }
 
 // Persisted is the result of a Persist: the promise is on disk, or is not.
@@ -153,4 +157,5 @@ type Line struct {
 	Elected  Time
 	Promoted Time
 	Routed   Time
+	Waited   map[WaitFor]time.Duration // what for, and for how long in all
 }

@@ -12,6 +12,7 @@ type storeState struct {
 	tries   int
 	heir    bool // the leader is about to hand over to this member
 	heirAt  Time // when the Lease was read for that
+	fault   Wait // why the newest request was not answered as it should be
 }
 
 func (m *Machine) readLease() bool {
@@ -36,6 +37,7 @@ func (m *Machine) swapLease(r Record) bool {
 func (m *Machine) leaseRead(in LeaseRead) {
 	s := &m.store
 	s.busy = false
+	s.failed(in.Outcome, in.Fault)
 	if in.Outcome != Done {
 		s.tries++
 		s.next = m.now.Add(m.backoff(s.tries))
@@ -67,6 +69,7 @@ func (m *Machine) leaseRead(in LeaseRead) {
 func (m *Machine) leaseSwapped(in LeaseSwapped) {
 	s := &m.store
 	s.busy = false
+	s.failed(in.Outcome, in.Fault)
 	mine := m.cand.record
 	if m.stage == leading {
 		mine = m.lead.change.record
@@ -102,6 +105,13 @@ func (m *Machine) restored() bool {
 	s, p := m.store.seen, m.voter.promise
 	return !s.HasRecord || s.Record.Epoch < p.Lease || s.Record.Version < p.Version
 }
+
+// ReasonOlder is a decision's reason where a member would stand for election, and may not.
+const ReasonOlder = "the Lease is missing or older than what this member saw; only a leader with grants may rewrite it"
+
+// standsAside says that this member would stand, and found again and again that the Lease is not the newest: one read may have crossed
+// a swap.
+func (m *Machine) standsAside() bool { return m.cand.older > 2 }
 
 // knows keeps what stood in the Lease, and says whether it is news.
 func (m *Machine) knows(epoch, version uint64) bool {

@@ -57,6 +57,7 @@ type Facts struct {
 	Prepared   bool          // the checkpoint that a Preparing decision asked for is done
 	Quiesced   bool          // no session can write any more, nor will one before the phase changes, restart or not; Position is final
 	BackAtOnce bool          // a stopped server of this member can serve again at once, so that no release is due
+	Fell       bool          // its server ended by itself, and no other one has come up to its role since: one that starts has a recovery before it
 	Full       bool          // a stopped server waits for room on its volume and is back once there is some; nobody else would have more
 	Ailing     string        // why this member cannot do its work, its volume takes no writes; empty for nothing. It holds at once, whatever Obeys says
 	Discard    bool          // the data must go (re-clone, lost slot); wait for Decision.MayWipe
@@ -83,6 +84,7 @@ type Aim struct {
 	Paused       bool       // nobody here stands for election; a leader goes on
 	Fenced       bool       // this instance must not serve: a leader hands over, then the server stays stopped
 	LeaseVersion string     // resourceVersion of the Lease as the manager's watch saw it last; a leader that knows another one reads again
+	SliceVersion string     // and of the EndpointSlice; a leader looks at each one once, whether clients are still sent to it
 }
 
 // Role is what a member's server shall be.

@@ -2,11 +2,12 @@ package lease
 
 // voterState is what a member owes to others.
 type voterState struct {
-	promise Promise // the highest made, on disk or on its way there
-	disk    Promise // the newest that is on disk for certain
-	found   bool    // a promise was found at the start, or has been written since
-	queue   []Persist
-	lastID  uint64
+	promise  Promise // the highest made, on disk or on its way there
+	disk     Promise // the newest that is on disk for certain
+	found    bool    // a promise was found at the start, or has been written since
+	queue    []Persist
+	queuedAt Time // since when there is something in it
+	lastID   uint64
 
 	persistRetry Time
 
@@ -34,12 +35,13 @@ type epochOf struct {
 // leaderSeen is the leader that this member last granted.
 type leaderSeen struct {
 	epochOf
-	leading bool
-	seq     uint64 // of the newest request: an older one that comes late does not take leading back
-	version uint64
-	address string
-	end     Position // how far its log went by its own word; unknown unless it runs as primary
-	at      Time
+	leading  bool
+	seq      uint64 // of the newest request: an older one that comes late does not take leading back
+	version  uint64
+	address  string
+	rebuilds string   // who is being copied, by its own word
+	end      Position // how far its log went by its own word; unknown unless it runs as primary
+	at       Time
 }
 
 type parked struct {
@@ -112,6 +114,9 @@ func (m *Machine) promised(epoch uint64, candidate string) string {
 	return ""
 }
 
+// whyRestarted is one of the words of tied.
+const whyRestarted = "restarted less than a grant ago"
+
 // tied says why the voter cannot leave whoever it may have granted to.
 func (m *Machine) tied(to string) string {
 	v := &m.voter
@@ -126,7 +131,7 @@ func (m *Machine) tied(to string) string {
 		v.promise.Candidate != to && v.promise.Candidate != m.cfg.Self && // its own leadership ended with the restart
 		!m.promiseReleased() && (v.found || m.counted()):
 		// Before the restart it may have granted; the file tells to whom, not when.
-		return "restarted less than a grant ago"
+		return whyRestarted
 	}
 	return ""
 }
@@ -175,8 +180,9 @@ func (m *Machine) onGrant(in Received) {
 	v.bound, v.boundUntil, v.holdUntil = r.From, m.now.Add(m.cfg.Grant), 0
 	v.leader = m.leaderNow(r)
 	v.handed = Position{}
-	m.cand.tries, m.cand.asideSince = 0, 0
-	m.line = Line{Seen: m.now}
+	m.cand.tries, m.cand.older, m.cand.asideSince = 0, 0, 0
+	m.newLine(Line{Seen: m.now})
+	m.cand.lacks, m.cand.failed, m.store.fault = Wait{}, "", Wait{}
 	if m.stage == reading || m.stage == asking {
 		m.stage = idle
 	}
@@ -189,7 +195,7 @@ func (m *Machine) onGrant(in Received) {
 func (m *Machine) leaderNow(r Request) leaderSeen {
 	old := m.voter.leader
 	now := leaderSeen{
-		epochOf: epochOf{r.Epoch, r.From}, version: r.Version, address: r.Address, end: r.At, at: m.now, seq: r.Seq,
+		epochOf: epochOf{r.Epoch, r.From}, version: r.Version, address: r.Address, end: r.At, rebuilds: r.Rebuilds, at: m.now, seq: r.Seq,
 		leading: r.Leading || r.Elected && m.hasFacts && m.facts.HasData && !m.facts.Discard && m.facts.Server == ServerReplica,
 	}
 	if old.epochOf == now.epochOf {

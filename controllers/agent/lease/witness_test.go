@@ -26,6 +26,37 @@ func (w *world) acks(d time.Duration) int {
 	return w.counts["acked"] - before
 }
 
+// TestAReplicaIsNotDroppedForBeingSlow : a silence of less than the patience costs the writes that time and no more; a longer one is the
+// replica's end, and writes go on.
+func TestAReplicaIsNotDroppedForBeingSlow(t *testing.T) {
+	for sentence, row := range map[string]struct {
+		silence time.Duration
+		dropped bool
+	}{
+		"silent for a moment":                     {1400 * time.Millisecond, false},
+		"silent for longer than one that is slow": {3 * time.Second, true},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			w := pair(t, safeRules(), true)
+			for _, way := range [][2]string{{"m0", "m1"}, {"m1", "m0"}} {
+				w.cut[way] = true
+			}
+			w.run(row.silence)
+			if w.lease.Record.Degraded != row.dropped {
+				t.Errorf("after %s: degraded %v\n%s", row.silence, w.lease.Record.Degraded, w.tail(30))
+			}
+			if row.dropped && w.acks(time.Second) == 0 {
+				t.Errorf("writes do not go on %s after the replica fell silent", row.silence)
+			}
+			clear(w.cut)
+			w.run(5 * time.Second)
+			if w.lease.Record.Degraded || w.counts["Degraded"] > 1 || w.counts["Degraded"] == 0 == row.dropped || w.violation != "" {
+				t.Errorf("at the end: degraded %v, %d times; %s\n%s", w.lease.Record.Degraded, w.counts["Degraded"], w.violation, w.tail(30))
+			}
+		})
+	}
+}
+
 func TestTwoMembersAndAWitness(t *testing.T) {
 	tests := map[string]struct {
 		preferred bool

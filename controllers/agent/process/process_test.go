@@ -150,15 +150,16 @@ wait`
 	if err != nil {
 		return err
 	}
-	time.Sleep(400 * time.Millisecond)
-	before, err := t.others()
-	if err != nil {
-		return err
+	var before []int
+	for begin := time.Now(); len(before) < 20; time.Sleep(100 * time.Millisecond) {
+		if before, err = t.others(); err != nil {
+			return err
+		}
+		if time.Since(begin) > 20*time.Second {
+			return fmt.Errorf("only %d processes started: the scene proves nothing", len(before))
+		}
 	}
-	if len(before) < 20 {
-		return fmt.Errorf("only %d processes started: the scene proves nothing", len(before))
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	took, err := t.HardStop(ctx)
 	if err != nil {
@@ -187,7 +188,7 @@ func sceneExit(t *Table) error {
 	}
 	w.Close()
 	begin := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	if !p.WaitDone(ctx) {
 		return errors.New("the exit was not seen")

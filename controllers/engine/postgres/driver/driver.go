@@ -197,13 +197,16 @@ func (d *Driver) hold() error {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close() // nothing was written to it
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return &Problem{Reason: "VolumeInUse", Message: "another pod uses this data volume; it must end first"}
+			return &Problem{Reason: VolumeInUse, Message: "another pod uses this data volume; it must end first"}
 		}
 		return fmt.Errorf("lock the data volume: %w", err)
 	}
 	d.lock = f
 	return nil
 }
+
+// VolumeInUse is the reason of a volume that another pod of this instance still holds.
+const VolumeInUse = "VolumeInUse"
 
 // Problem is an error that a person should see: Reason in a word, Message with what to do.
 type Problem struct{ Reason, Message string }

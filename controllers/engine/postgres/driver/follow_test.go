@@ -235,8 +235,8 @@ func TestHandOversAreShortAndLoseNothing(t *testing.T) {
 		t.Errorf("default_transaction_read_only stays %s", got)
 	}
 	// The figure is measured by the benchmark; here the bound only keeps a wait of the wrong kind from creeping in.
-	if slices.Min(gaps) > time.Second {
-		t.Errorf("write gaps %v, not one within a second", gaps)
+	if slices.Min(gaps) > 3*time.Second {
+		t.Errorf("write gaps %v, not one within three seconds", gaps)
 	}
 }
 

@@ -18,8 +18,8 @@ const patienceWithLeft = 30 * time.Second
 // leaves finds what this former primary took that its successor does not have, before it is rewound: commits behind the point where the
 // successor's timeline begins. What else is there, such as the record of its own end, was promised to nobody.
 func (d *Driver) leaves(ctx context.Context, here place, from source, kin relation) {
-	if !d.led || from.standby {
-		return // it never led, or it was looked into, or where its successor began is not known yet
+	if !d.led || from.standby && kin != follows {
+		return // it never led, or it was looked into, or where its successor will begin is not known yet
 	}
 	d.led = false
 	left := engine.Left{Timeline: uint64(here.timeline)}

@@ -6,6 +6,27 @@ import (
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 )
 
+// TestAFormerPrimaryThatIsBackBeforeThePromotionLeavesNothing: its log is a part of the winner's, which it follows at once.
+func TestAFormerPrimaryThatIsBackBeforeThePromotionLeavesNothing(t *testing.T) {
+	c := newCluster(t)
+	p := c.primary(false)
+	p.exec("CREATE TABLE a (id int)")
+	m := c.replica(p, false)
+	m.follows(p)
+	p.kill()
+	m.become(c.role(m, engine.Replica, 1, nil)) // it receives no more
+	p.start(c.role(p, engine.Replica, 1, nil))
+	p.become(c.role(p, engine.Replica, 2, m))
+	promoted := c.role(m, engine.Primary, 2, nil)
+	promoted.Timeline = 2
+	m.become(promoted)
+	m.exec("INSERT INTO a VALUES (1)")
+	p.follows(m)
+	if left := p.report().Left; left == nil || !left.Known || left.Commits != 0 || left.Bytes != 0 {
+		t.Errorf("it left %+v, want nothing, and known to be so", left)
+	}
+}
+
 // TestAFormerPrimaryTellsWhatItLeaves: rows that only it had are commits behind the fork, and no rows are no commits, whatever else it wrote.
 func TestAFormerPrimaryTellsWhatItLeaves(t *testing.T) {
 	for sentence, row := range map[string]struct {

@@ -57,7 +57,13 @@ func faults() []command {
 		fault("stop", "api|NODE", "stop the API server, or the kubelet of a node", 1, stop),
 		fault("start", "api|NODE", "start it again", 1, start),
 		fault("etcd-save", "", "copy all that the API server knows", 0, func(x ctx, c c, _ []string) error { return c.SaveEtcd(x) }),
-		fault("etcd-restore", "", "put it back and forget what happened since", 0, func(x ctx, c c, _ []string) error { return c.RestoreEtcd(x) }),
+		fault("etcd-restore", "AHEAD", "put it back, forget what happened since, and move versions on by so many (0: they go back)", 1, func(x ctx, c c, a []string) error {
+			ahead, err := strconv.ParseUint(a[0], 10, 64)
+			if err != nil {
+				return errUsage
+			}
+			return c.RestoreEtcd(x, ahead)
+		}),
 		fault("volume-hang", "NAMESPACE CLAIM", "make every write to a volume wait", 2, func(x ctx, c c, a []string) error { return c.HangVolume(x, a[0], a[1]) }),
 		fault("volume-thaw", "NAMESPACE CLAIM", "let it go on", 2, func(x ctx, c c, a []string) error { return c.ThawVolume(x, a[0], a[1]) }),
 		fault("volume-fill", "NAMESPACE CLAIM", "take all room that a volume has left", 2, func(x ctx, c c, a []string) error { return c.FillVolume(x, a[0], a[1]) }),
