@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,11 +115,11 @@ func (s *suite) named(t *testing.T, name string) string {
 			t.Errorf("delete namespace %s: %v", name, err)
 		}
 		eventually(ctx, t, 90*time.Second, "namespace "+name+" gone", func() error {
-			err := s.Get(ctx, client.ObjectKeyFromObject(ns), &corev1.Namespace{})
+			err := s.Get(ctx, client.ObjectKeyFromObject(ns), ns)
 			if apierrors.IsNotFound(err) {
 				return nil
 			}
-			return fmt.Errorf("still there: %w", err)
+			return cmp.Or(err, fmt.Errorf("still there: %+v", ns.Status.Conditions))
 		})
 	})
 	return name
