@@ -23,7 +23,9 @@ const (
 	serviceNet = "10.96.0.0/16"
 	controlIP  = "10.89.0.2"
 	dnsIP      = "10.96.0.10"
-	serverURL  = "https://" + controlIP + ":6443"
+	// playedNet is the half of podNet that no node gets a part of: see PlayedPod.
+	playedNet = "10.244.128.0/17"
+	serverURL = "https://" + controlIP + ":6443"
 )
 
 func nodeName(i int) string { return "node" + strconv.Itoa(i) }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"strings"
 )
@@ -27,7 +28,7 @@ func makeFabric(ctx context.Context) error {
 
 // attachControl makes the control plane's namespace with a way to every node's pods.
 func attachControl(ctx context.Context, nodes int) error {
-	steps := attach(control, controlIP)
+	steps := append(attach(control, controlIP), "-n "+prefix+control+" route add local "+playedNet+" dev lo")
 	for i := range nodes {
 		steps = append(steps, routeToPods(control, i+1))
 	}
@@ -36,7 +37,7 @@ func attachControl(ctx context.Context, nodes int) error {
 
 // attachNode makes a node's namespace. Static routes to the other nodes' pods keep source addresses as they are.
 func attachNode(ctx context.Context, i, nodes int) error {
-	steps := attach(nodeName(i), nodeIP(i))
+	steps := append(attach(nodeName(i), nodeIP(i)), "-n "+prefix+nodeName(i)+" route add "+playedNet+" via "+controlIP)
 	for j := range nodes {
 		if j+1 != i {
 			steps = append(steps, routeToPods(nodeName(i), j+1))
@@ -61,6 +62,21 @@ func attach(name, ip string) []string {
 
 func routeToPods(from string, i int) string {
 	return fmt.Sprintf("-n %s%s route add %s via %s", prefix, from, podCIDR(i), nodeIP(i))
+}
+
+// PlayedPod is the address of the n-th pod, from one, that a test plays. Every node and its pods reach it, and who listens inside the control
+// plane's network on all addresses answers.
+func PlayedPod(n int) (string, error) {
+	net, err := netip.ParsePrefix(playedNet)
+	if err != nil {
+		return "", fmt.Errorf("address of played pod %d: %w", n, err)
+	}
+	raw := net.Addr().As4()
+	address := netip.AddrFrom4([4]byte{raw[0], raw[1], raw[2] | byte(n>>8), byte(n)})
+	if most := 1<<(32-net.Bits()) - 2; n < 1 || n > most {
+		return "", fmt.Errorf("address of played pod %d: it must be 1 to %d", n, most)
+	}
+	return address.String(), nil
 }
 
 // unplug takes a node's cable away, if it has one. A connection that a test still holds inside the node keeps the namespace alive, and

@@ -102,12 +102,7 @@ func (c *Cluster) startWatchers(i int) error {
 	if err := c.startOnNode(i, "proxy", nil, c.proxyArgs(n)...); err != nil {
 		return err
 	}
-	// Only its firewall, for NetworkPolicy. A node process, so that it works before any image is there.
-	err := c.startOnNode(i, "kube-router", []string{"NODE_NAME=" + n},
-		"kube-router", "--kubeconfig="+c.path("conf", "kube-router.kubeconfig"), "--master="+serverURL, "--hostname-override="+n,
-		"--run-firewall=true", "--run-router=false", "--run-service-proxy=false", "--enable-cni=false",
-		"--service-cluster-ip-range="+serviceNet)
-	if err != nil {
+	if err := c.startPolicyAgent(i); err != nil {
 		return err
 	}
 	return c.startProvisioner(i)
