@@ -1,3 +1,5 @@
+// Package scale measures one manager with a thousand Databases: a real API server, the program that ships, and simulated agents
+// (tests/crowd).
 package scale
 
 import (
@@ -39,6 +41,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 	"github.com/plimsoll-dev/plimsoll-operator/tests/bench"
 	"github.com/plimsoll-dev/plimsoll-operator/tests/cluster"
+	"github.com/plimsoll-dev/plimsoll-operator/tests/crowd"
 )
 
 const (
@@ -67,7 +70,7 @@ func TestScale(t *testing.T) {
 	}
 	s := newStage(t)
 	if record {
-		s.crowd(t, foreign)
+		s.foreigners(t, foreign)
 	}
 	m := s.manage(t, "--leader-elect=false")
 	var held []string
@@ -76,10 +79,10 @@ func TestScale(t *testing.T) {
 		s.grow(t, n)
 		time.Sleep(settling(record))
 		held = append(held, fmt.Sprintf("%d Databases: %.1f MiB", n, m.resident(t)))
-		t.Logf("%d Databases Ready after %s more, %d streams, the manager holds %.1f MiB", n, time.Since(began).Round(time.Second), s.agents.streams.Load(), m.resident(t))
+		t.Logf("%d Databases Ready after %s more, %d streams, the manager holds %.1f MiB", n, time.Since(began).Round(time.Second), s.agents.Streams(), m.resident(t))
 	}
 	eventually(t, 2*time.Minute, "one stream to each Database is left", func() error {
-		if got := s.agents.streams.Load(); got != int64(most) {
+		if got := s.agents.Streams(); got != most {
 			return fmt.Errorf("there are %d", got)
 		}
 		return nil
@@ -127,7 +130,7 @@ type stage struct {
 	config          *rest.Config
 	direct          client.Client
 	cached          cache.Cache
-	agents          *agents
+	agents          *crowd.Agents
 	made            int
 	managers        int
 }
@@ -151,8 +154,8 @@ func newStage(t *testing.T) *stage {
 	s.config.QPS = -1
 	s.direct = must(client.New(s.config, client.Options{Scheme: scheme}))(t)
 	s.install(t)
-	s.agents = must(listen())(t)
-	t.Cleanup(s.agents.stop)
+	s.agents = must(crowd.Listen())(t)
+	t.Cleanup(s.agents.Stop)
 	options := must(database.CacheOptions(nil))(t)
 	options.Scheme = scheme
 	s.cached = must(cache.New(s.config, options))(t)
@@ -160,10 +163,15 @@ func newStage(t *testing.T) *stage {
 	var group sync.WaitGroup
 	group.Go(func() { _ = s.cached.Start(ctx) })
 	t.Cleanup(func() { cancel(); group.Wait() })
-	if err := (&kubelet{direct: s.direct, agents: s.agents}).attend(ctx, s.cached); err != nil {
+	if err := (&crowd.Kubelet{Client: s.direct, Agents: s.agents, Address: loopback}).Attend(ctx, s.cached); err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// loopback is the address of the n-th pod.
+func loopback(n int) (string, error) {
+	return fmt.Sprintf("127.%d.%d.%d", 100+n>>14, n>>7&127+1, n&127+1), nil
 }
 
 // install the kind and the namespaces.
@@ -184,8 +192,8 @@ func (s *stage) install(t *testing.T) {
 	eventually(t, 30*time.Second, "the kind Database is served", func() error { return s.direct.List(t.Context(), &v1.DatabaseList{}) })
 }
 
-// crowd makes objects that are nobody's business here, of four KiB each.
-func (s *stage) crowd(t *testing.T, n int) {
+// foreigners are objects that are nobody's business here, of four KiB each.
+func (s *stage) foreigners(t *testing.T, n int) {
 	t.Helper()
 	text := strings.Repeat("x", 4<<10)
 	var group sync.WaitGroup
@@ -218,7 +226,7 @@ func (s *stage) grow(t *testing.T, to int) {
 	t.Helper()
 	for ; s.made < to; s.made++ {
 		d := &v1.Database{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name(s.made)}, Spec: v1.DatabaseSpec{
-			Engine: v1.EnginePostgres, Version: version, Replicas: new(int32(size)), Storage: v1.StorageSpec{Size: resource.MustParse("1Gi")},
+			Engine: v1.EnginePostgres, Version: crowd.Version, Replicas: new(int32(size)), Storage: v1.StorageSpec{Size: resource.MustParse("1Gi")},
 		}}
 		if err := s.direct.Create(t.Context(), d); err != nil {
 			t.Fatal(err)
@@ -279,7 +287,7 @@ func (s *stage) change(t *testing.T, i int, value string, limit time.Duration) t
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	at, err := s.agents.await(ctx, client.ObjectKeyFromObject(d).String(), size, func(a engine.Aim) bool {
+	at, err := s.agents.Await(ctx, client.ObjectKeyFromObject(d).String(), size, func(a engine.Aim) bool {
 		for _, file := range a.Files {
 			if strings.Contains(file, "work_mem = '"+value+"'") {
 				return true

@@ -1,6 +1,5 @@
-// Package scale measures one manager with a thousand Databases: a real API server, the program that ships, and simulated agents that
-// speak the real protocol over real mTLS.
-package scale
+// Package crowd plays the pods of many Databases: a simulated kubelet, and agents that speak the real protocol over real mTLS.
+package crowd
 
 import (
 	"context"
@@ -19,8 +18,8 @@ import (
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 )
 
-// version of the servers that the agents say they run.
-const version = "15.18"
+// Version of the servers that the agents say they run.
+const Version = "15.18"
 
 // toldEvery is how often an agent that has no news speaks all the same, as the real one.
 const toldEvery = 5 * time.Second
@@ -28,8 +27,8 @@ const toldEvery = 5 * time.Second
 // maxAim bounds an aim that is read, as the real agent does.
 const maxAim = 4 << 20
 
-// agents are those of all pods, behind one listener: which of them is meant, the address says that was dialled.
-type agents struct {
+// Agents are those of all pods, behind one listener: which of them is meant, the address says that was dialled.
+type Agents struct {
 	server *http.Server
 
 	mu       sync.Mutex
@@ -45,13 +44,16 @@ type members struct {
 	epoch  int64
 	leader string
 	voters []string
-	// record writes the Lease.
-	record func(epoch int64, leader string, voters []string)
+	record recorder
 }
+
+// recorder writes the Lease.
+type recorder func(epoch int64, leader string, voters []string)
 
 type agent struct {
 	of      *members
 	name    string
+	address string
 	uid     string
 	secrets string
 	config  *tls.Config
@@ -60,10 +62,10 @@ type agent struct {
 	changed chan struct{} // closed and made anew at each change
 }
 
-// listen on the agents' port of every loopback address.
-func listen() (*agents, error) {
-	a := &agents{at: map[string]*agent{}, clusters: map[string]*members{}}
-	l, err := net.Listen("tcp", ":"+strconv.Itoa(engine.AgentPort)) //nolint:gosec // of a network namespace of its own
+// Listen on the agents' port of every address that leads here.
+func Listen() (*Agents, error) {
+	a := &Agents{at: map[string]*agent{}, clusters: map[string]*members{}}
+	l, err := net.Listen("tcp4", ":"+strconv.Itoa(engine.AgentPort))
 	if err != nil {
 		return nil, fmt.Errorf("listen for the agents: %w", err)
 	}
@@ -84,48 +86,95 @@ func listen() (*agents, error) {
 	return a, nil
 }
 
-func (a *agents) stop() { _ = a.server.Close() }
+// Stop all of them: nothing of them is worth a graceful end.
+func (a *Agents) Stop() { _ = a.server.Close() }
 
-func (a *agents) of(local string) *agent {
+// Streams of reports that are open.
+func (a *Agents) Streams() int { return int(a.streams.Load()) }
+
+func (a *Agents) of(local string) *agent {
 	host, _, _ := net.SplitHostPort(local)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.at[host]
 }
 
-// add an agent with the content of its member's Secret.
-func (a *agents) add(database, name, uid, address, secrets string, content map[string][]byte, record func(epoch int64, leader string, voters []string)) error {
+// add an agent with the content of its member's Secret. It takes the place of an earlier one of its name.
+func (a *Agents) add(database, name, uid, address, secrets string, content map[string][]byte, record recorder) error {
 	pair, err := tls.X509KeyPair(content["tls.crt"], content["tls.key"])
 	if err != nil {
 		return fmt.Errorf("member certificate of %s: %w", name, err)
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(content["ca.crt"])
+	a.join(database, &agent{
+		name: name, address: address, uid: uid, secrets: secrets, changed: make(chan struct{}),
+		config: &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}, Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert},
+	}, record)
+	return nil
+}
+
+// join and remove hold one lock at a time: who records a leadership keeps that of its Database for a while.
+func (a *Agents) join(database string, made *agent, record recorder) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	of := a.clusters[database]
 	if of == nil {
 		of = &members{record: record}
 		a.clusters[database] = of
 	}
-	made := &agent{
-		of: of, name: name, uid: uid, secrets: secrets, changed: make(chan struct{}),
-		config: &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}, Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert},
-	}
+	a.mu.Unlock()
+	earlier, _ := of.without(made.name)
+	made.of = of
 	of.mu.Lock()
 	of.all = append(of.all, made)
 	of.mu.Unlock()
-	a.at[address] = made
-	return nil
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.at, earlier)
+	a.at[made.address] = made
 }
 
-func (a *agents) takeAim(w http.ResponseWriter, r *http.Request) {
+// remove an agent, and its Database with the last.
+func (a *Agents) remove(database, name string) {
+	a.mu.Lock()
+	of := a.clusters[database]
+	a.mu.Unlock()
+	if of == nil {
+		return
+	}
+	address, left := of.without(name)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.at, address)
+	if left == 0 {
+		delete(a.clusters, database)
+	}
+}
+
+// without takes a member away and returns its address, empty if there was none, and how many are left.
+func (of *members) without(name string) (address string, left int) {
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	of.all = slices.DeleteFunc(of.all, func(m *agent) bool {
+		if m.name == name {
+			address = m.address
+		}
+		return m.name == name
+	})
+	return address, len(of.all)
+}
+
+func (a *Agents) takeAim(w http.ResponseWriter, r *http.Request) {
 	var aim engine.Aim
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAim)).Decode(&aim); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	me := a.called(r)
+	if me == nil {
+		http.Error(w, "the pod has ended", http.StatusGone)
+		return
+	}
 	of := me.of
 	of.mu.Lock()
 	defer of.mu.Unlock()
@@ -142,8 +191,8 @@ func (a *agents) takeAim(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// called is the agent that a request came to.
-func (a *agents) called(r *http.Request) *agent {
+// called is the agent that a request came to; nil if its pod has ended since the connection was made.
+func (a *Agents) called(r *http.Request) *agent {
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	return a.of(local.String())
 }
@@ -168,8 +217,12 @@ func (of *members) decide(me *agent) {
 }
 
 // tell the report, and go on telling it to who watches.
-func (a *agents) tell(w http.ResponseWriter, r *http.Request) {
+func (a *Agents) tell(w http.ResponseWriter, r *http.Request) {
 	me := a.called(r)
+	if me == nil {
+		http.Error(w, "the pod has ended", http.StatusGone)
+		return
+	}
 	encode := json.NewEncoder(w)
 	if r.URL.Query().Get("watch") == "" {
 		_ = encode.Encode(me.report())
@@ -231,7 +284,7 @@ func (me *agent) report() engine.Report {
 	if me.aim == nil || of.epoch == 0 {
 		return r
 	}
-	r.State, r.Version, r.Ready, r.Converged = "running", version, true, true
+	r.State, r.Version, r.Ready, r.Converged = "running", Version, true, true
 	r.Revision, _ = me.aim.Revision()
 	if of.leader == me.name {
 		r.Leading, r.Role, r.InSync, r.SyncWanted = true, engine.Primary, len(of.voters)-1, len(of.voters)/2
@@ -245,8 +298,8 @@ func (me *agent) report() engine.Report {
 	return r
 }
 
-// await returns when all members of a Database have had an aim since that satisfies want.
-func (a *agents) await(ctx context.Context, database string, members int, want func(engine.Aim) bool) (time.Time, error) {
+// Await returns when all members of a Database have an aim that satisfies want, and when the last of them came.
+func (a *Agents) Await(ctx context.Context, database string, members int, want func(engine.Aim) bool) (time.Time, error) {
 	a.mu.Lock()
 	of := a.clusters[database]
 	a.mu.Unlock()
