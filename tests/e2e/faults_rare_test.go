@@ -114,6 +114,11 @@ const managerNamespace = "plimsoll-system"
 
 // until tries a check until it holds; its last error is that of the time-out.
 func until(ctx context.Context, limit time.Duration, check func() error) error {
+	return untilEvery(ctx, 20*time.Millisecond, limit, check)
+}
+
+// untilEvery is the same for what is not worth a look each moment.
+func untilEvery(ctx context.Context, pause, limit time.Duration, check func() error) error {
 	for began := time.Now(); ; {
 		err := check()
 		if err == nil {
@@ -122,7 +127,7 @@ func until(ctx context.Context, limit time.Duration, check func() error) error {
 		if time.Since(began) > limit || ctx.Err() != nil {
 			return fmt.Errorf("not within %s: %w", limit, err)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(pause)
 	}
 }
 

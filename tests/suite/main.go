@@ -33,7 +33,7 @@ func main() {
 	runs := flag.Int("runs", 20, "how many runs of each benchmark")
 	events := flag.String("events", "", "the events of the fault matrix, comma-separated; empty for all")
 	minutes := flag.Int("minutes", 30, "how long random faults go on")
-	databases := flag.Int("databases", 1000, "how many one manager is given")
+	databases := flag.Int("databases", 1000, "how many one manager is given, or one Database is beside")
 	seed := flag.String("seed", "", "the seed of random faults; empty for a new one")
 	keep := flag.Bool("keep", false, "use a cluster that is up already, and leave it up")
 	flag.Parse()
@@ -50,7 +50,7 @@ func main() {
 
 func run(ctx context.Context, only string, asked workspace) (bool, error) {
 	most := limit
-	if only == faultMatrix || only == randomFaults {
+	if only == faultMatrix || only == randomFaults || only == besideCrowd {
 		most = longLimit
 	}
 	ctx, cancel := context.WithTimeout(ctx, most)

@@ -69,6 +69,7 @@ func all(w *workspace) []step {
 		{name: manyDatabases, limit: longLimit, needs: []string{"API server"}, after: []string{randomFaults}, results: true, do: func(ctx context.Context, log io.Writer) error {
 			return w.command(ctx, log, []string{"PLIMSOLL_BENCH_DATABASES=" + strconv.Itoa(w.databases)}, "go", "test", "-json", "-count=1", "-timeout="+longLimit.String(), "./tests/scale")
 		}},
+		{name: besideCrowd, limit: longLimit, needs: onCluster, after: []string{manyDatabases}, results: true, do: w.beside},
 	}
 }
 
@@ -284,11 +285,13 @@ func (w *workspace) endToEnd(limit time.Duration, env []string, flags ...string)
 	}
 }
 
-// Steps that only a name asks for: the whole fault matrix many times, random faults for a while, and one manager with many Databases.
+// Steps that only a name asks for: the whole fault matrix many times, random faults for a while, one manager with many Databases, and
+// failovers beside these.
 const (
 	faultMatrix   = "bench-ha"
 	randomFaults  = "bench-random"
 	manyDatabases = "bench-scale"
+	besideCrowd   = "bench-beside"
 )
 
 // faults runs the matrix until every event has had its runs, those of earlier calls on the same commit among them.
@@ -300,6 +303,23 @@ func (w *workspace) faults(ctx context.Context, log io.Writer) error {
 	err = w.endToEnd(longLimit, []string{
 		"PLIMSOLL_FAULT_RUNS=" + strconv.Itoa(w.runs), "PLIMSOLL_FAULT_EVENTS=" + w.events, "PLIMSOLL_FAULT_BOOK=" + book,
 	}, "-test.run=^TestFaults$")(ctx, log)
+	if page, missing := os.ReadFile(filepath.Join(book, "report.md")); missing == nil {
+		fmt.Printf("\n%s\nEvery run is in %s.\n", page, book)
+	}
+	return err
+}
+
+// beside plays events to a Database alone and beside a crowd. The runs go to a directory of this call alone: what is compared was measured
+// one after the other.
+func (w *workspace) beside(ctx context.Context, log io.Writer) error {
+	book := filepath.Join(w.logs, besideCrowd)
+	if err := os.MkdirAll(book, 0o755); err != nil {
+		return fmt.Errorf("keep the runs: %w", err)
+	}
+	err := w.endToEnd(longLimit, []string{
+		"PLIMSOLL_BESIDE_DATABASES=" + strconv.Itoa(w.databases), "PLIMSOLL_FAULT_RUNS=" + strconv.Itoa(w.runs), "PLIMSOLL_FAULT_EVENTS=" + w.events,
+		"PLIMSOLL_FAULT_BOOK=" + book,
+	}, "-test.run=^TestBesideCrowd$")(ctx, log)
 	if page, missing := os.ReadFile(filepath.Join(book, "report.md")); missing == nil {
 		fmt.Printf("\n%s\nEvery run is in %s.\n", page, book)
 	}
@@ -337,6 +357,6 @@ func (w *workspace) book(ctx context.Context) (string, error) {
 // standard leaves out what only a name asks for.
 func standard(steps []step) []step {
 	return slices.DeleteFunc(steps, func(s step) bool {
-		return slices.Contains([]string{"bench", faultMatrix, randomFaults, manyDatabases}, s.name)
+		return slices.Contains([]string{"bench", faultMatrix, randomFaults, manyDatabases, besideCrowd}, s.name)
 	})
 }
