@@ -53,7 +53,8 @@ func (l *leases) saw(lease *coordinationv1.Lease, err error) (*coordinationv1.Le
 }
 
 // late says that it is over for who held the Lease. The election would still try to release it, for as long as two requests may take, and
-// the passes under way go on meanwhile: beside those of the next manager, whose time has come.
+// the passes under way go on meanwhile: beside those of the next manager, whose time has come. One whose last renewal was answered late may
+// still overlap with the next for a retry's time; each write says which version it replaces.
 func (l *leases) late() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -59,7 +59,7 @@ func ready(s Seen, p Plan, status v1.DatabaseStatus) metav1.Condition {
 	case !serves(s, p) && lostMajority(s, p.Leadership) != "":
 		return is(false, v1.ReasonMajorityLost, lostMajority(s, p.Leadership))
 	case !serves(s, p) && p.Leadership.Degraded:
-		return is(false, v1.ReasonNoPrimary, fmt.Sprintf("no instance takes writes: %s alone is known to hold the newest ones, so no other may lead until it is back", p.Leadership.Leader)+leaderless(s))
+		return is(false, v1.ReasonNoPrimary, fmt.Sprintf("no instance takes writes: %s alone is known to hold the newest ones, so no other may lead until it is back", p.Leadership.Leader)+leaderless(s, v1.ReasonOnlyLastLeader))
 	case !serves(s, p):
 		return is(false, v1.ReasonNoPrimary, "no instance takes writes"+cmp.Or(leaderless(s), "; status.instances shows what each waits for")+perhapsLost(s, p.Leadership))
 	default:

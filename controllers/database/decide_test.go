@@ -300,7 +300,7 @@ func TestDecide(t *testing.T) {
 			},
 			want: gist{
 				Working: "Changing: handing over from orders-1 to orders-2",
-				Aims:    []string{"orders-1: members 1,2,3 epoch 1 switchover roll-orders-2-" + window + " to orders-2"},
+				Aims:    []string{"orders-1: members 1,2,3 epoch 1 switchover roll-orders-2-1-" + window + " to orders-2"},
 			},
 		},
 		"a single instance is replaced in place": {
@@ -581,7 +581,7 @@ func TestRequestsOfPeople(t *testing.T) {
 			}(),
 			want: gist{
 				Working: "Changing: handing over from orders-1 to orders-2", Answers: []string{"restart r: Running"},
-				Aims: []string{"orders-1: members 1,2,3 epoch 1 switchover restart-orders-2-1772366400 to orders-2"},
+				Aims: []string{"orders-1: members 1,2,3 epoch 1 switchover restart-orders-2-1-1772366400 to orders-2"},
 			},
 		},
 		"a restart of the leader by name is done in place": {

@@ -37,13 +37,14 @@ func rank(reason string) int {
 // mostWaits bounds the reasons that a message tells.
 const mostWaits = 2
 
-// leaderless says why nobody leads, in the words of those who wait, the most telling first; empty if none says so.
-func leaderless(s Seen) string {
+// leaderless says why nobody leads, in the words of those who wait, the most telling first, but for reasons that are told already; empty if
+// none says so.
+func leaderless(s Seen, told ...string) string {
 	type group struct{ reason, text, who string }
 	var groups []group
 	for _, name := range byOrdinal(s.Database.Name, sortedKeys(s.Heard)) {
 		r := s.report(name)
-		if r == nil || r.Waits == nil {
+		if r == nil || r.Waits == nil || slices.Contains(told, r.Waits.For) {
 			continue
 		}
 		i := slices.IndexFunc(groups, func(g group) bool { return g.text == r.Waits.Text })

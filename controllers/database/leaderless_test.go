@@ -6,6 +6,7 @@ import (
 	"go/token"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -101,6 +102,18 @@ func TestOtherCausesAreToldWhenTheyComeUp(t *testing.T) {
 	}
 	if got := changes(lasting, passing); len(got) != 0 {
 		t.Errorf("an event for what passes by itself: %v", got)
+	}
+}
+
+// TestTheOnlyOneThatMayLeadIsNamedOnce, by the condition, and not again by each that waits for it.
+func TestTheOnlyOneThatMayLeadIsNamedOnce(t *testing.T) {
+	only := engine.Wait{For: v1.ReasonOnlyLastLeader, Text: "orders-1 alone is known to hold the newest writes"}
+	s := bereaved(map[string]engine.Wait{"orders-2": only, "orders-3": only})
+	s.degraded()
+	status := summarise(s.Seen, decide(s.Seen, surroundings(), noon()), Acted{}, noon())
+	c := meta.FindStatusCondition(status.Conditions, v1.ConditionReady)
+	if c.Reason != v1.ReasonNoPrimary || strings.Count(c.Message, "alone is known to hold") != 1 {
+		t.Errorf("Ready is %s %s: %s", c.Status, c.Reason, c.Message)
 	}
 }
 

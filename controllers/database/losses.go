@@ -26,6 +26,8 @@ func lost(h *engine.HandOver) (*int64, string) {
 		return nil, ""
 	case h.Cause == causeResume:
 		return none, "nothing: the same instance leads again"
+	case h.Cause == causeRecover && h.From == "": // where the Lease was gone, the new leader does not know either
+		return nil, "not known: the new leader cannot tell who led last"
 	case h.Cause == causeRecover: // even with required: a majority was lost
 	case h.Cause != causeFailover:
 		return none, "nothing: the old leader handed over all that it had"

@@ -29,8 +29,8 @@ func TestWhatAChangeOfHandsLost(t *testing.T) {
 			&engine.Left{}, nil,
 			"not known: what orders-1 had cannot be found out any more",
 		},
-		"a recovery to the last leader loses nothing": {engine.HandOver{Cause: "recover", Synchronous: "required", Ahead: -1}, nil, none, "nothing: the same instance leads again"},
-		"who comes back has all":                      {engine.HandOver{Cause: "resume", From: "orders-2", Synchronous: "none"}, nil, none, "nothing: the same instance leads again"},
+		"a recovery by one that cannot tell who led": {engine.HandOver{Cause: "recover", Synchronous: "required", Ahead: -1}, nil, nil, "not known: the new leader cannot tell who led last"},
+		"who comes back has all":                     {engine.HandOver{Cause: "resume", From: "orders-2", Synchronous: "none"}, nil, none, "nothing: the same instance leads again"},
 		"required loses nothing": {
 			engine.HandOver{Cause: "failover", From: "orders-1", Synchronous: "required", Ahead: 4711, Quiet: 900},
 			nil, none,

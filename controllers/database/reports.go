@@ -2,6 +2,8 @@ package database
 
 import (
 	"context"
+	"errors"
+	"io"
 	"math/rand/v2"
 	"reflect"
 	"sync"
@@ -253,19 +255,22 @@ func (r *Reports) shut(s *stream) {
 // run keeps one stream open until it is no longer wanted.
 func (r *Reports) run(ctx context.Context, database types.NamespacedName, s *stream, members bool) {
 	defer r.done.Done()
-	pause := minPause
+	pause, known := minPause, false
 	for ctx.Err() == nil {
-		spoke := false
-		err := r.listen(ctx, database, s, members, func() { pause, spoke = minPause, true })
+		err := r.listen(ctx, database, s, members, func() { pause, known = minPause, true })
 		if ctx.Err() != nil {
 			return
 		}
-		r.mu.Lock()
-		r.broken++
-		r.mu.Unlock()
 		r.log.V(1).Info("an agent's stream ended", "database", database, "instance", s.target.Instance, "error", err)
-		if members && spoke { // one that never did has its time: a manager that has just begun does not know the authority yet
-			r.doubt(database, s)
+		// One that ends in good order has lasted for its time, or its agent leaves: that shows when it is dialled again.
+		if !errors.Is(err, io.EOF) {
+			r.mu.Lock()
+			r.broken++
+			r.mu.Unlock()
+			if members && known { // one that never spoke has its time: a manager that has just begun does not know the authority yet
+				r.doubt(database, s)
+			}
+			known = false
 		}
 		select {
 		case <-ctx.Done():

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -28,6 +29,7 @@ type troop struct {
 	down    map[string]bool // ends every stream and takes none
 	hidden  map[string]bool // not reached by the others
 	old     bool            // agents that pass nothing on
+	over    bool            // streams end in good order
 	streams map[string]int
 	passing map[string]int
 	state   string
@@ -65,6 +67,9 @@ func (o *troop) watch(ctx context.Context, from Target, heard func(engine.Report
 		case <-speak.C:
 			o.speak(from.Instance, members, heard)
 		case <-alive.C:
+			if o.ends() {
+				return fmt.Errorf("watch %s: %w", from.Instance, io.EOF)
+			}
 			if !o.up(from.Instance) {
 				return errors.New("connection reset")
 			}
@@ -95,6 +100,13 @@ func (o *troop) up(name string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return !o.down[name]
+}
+
+// ends says that the streams that are open end now.
+func (o *troop) ends() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.over
 }
 
 func (o *troop) with(change func()) {
@@ -175,6 +187,22 @@ func TestWhoIsHeardThroughTheLeader(t *testing.T) {
 		"the others are heard by themselves as soon as the leader's stream ends": {
 			leader: "orders-1", then: func(o *troop, _ func() map[string]Heard, _ *Reports) { o.with(func() { o.down["orders-1"] = true }) },
 			after: time.Second, open: "orders-2, orders-3", heard: plain, // its last word counts for twelve seconds
+		},
+		"a stream that has lasted for its time is opened anew, and nobody is doubted": {
+			leader: "orders-1", then: func(o *troop, _ func() map[string]Heard, _ *Reports) {
+				o.with(func() { o.over = true })
+				time.Sleep(100 * time.Millisecond)
+				o.with(func() { o.over = false })
+			},
+			after: 3 * time.Second, open: relayed, heard: byOne,
+		},
+		"a leader that ends its streams because it leaves": {
+			leader: "orders-1", then: func(o *troop, _ func() map[string]Heard, _ *Reports) {
+				o.with(func() { o.over, o.down["orders-1"] = true, true })
+				time.Sleep(100 * time.Millisecond)
+				o.with(func() { o.over = false })
+			},
+			after: 3 * time.Second, open: "orders-2, orders-3", heard: plain,
 		},
 		"a new leader is asked at once, and relays once the dust has settled": {
 			leader: "orders-1", then: func(o *troop, look func() map[string]Heard, _ *Reports) {

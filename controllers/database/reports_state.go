@@ -8,6 +8,7 @@ func stateOf(r engine.Report) engine.Report {
 	r.LagBytes = lagClass(r.LagBytes)
 	r.Data.Used, r.WAL.Used = percent(r.Data), percent(r.WAL)
 	r.WALBytes, r.Connections, r.AuthFailures, r.Slots = 0, 0, 0, nil
+	r.Applied, r.Goroutines = engine.Position{}, 0
 	return r
 }
 

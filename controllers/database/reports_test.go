@@ -124,6 +124,7 @@ func TestReportsWakeOnAChangeOfStateAlone(t *testing.T) {
 			{"the first word", func(*engine.Report) {}, 1},
 			{"the same again", func(*engine.Report) {}, 0},
 			{"a position that moves", func(r *engine.Report) { r.Position.Bytes, r.WALBytes, r.Connections, r.LagBytes = 5, 6, 7, 8 }, 0},
+			{"what it has applied, and its goroutines", func(r *engine.Report) { r.Applied.Bytes, r.Goroutines = 5, 6 }, 0},
 			{"a percent more of the volume", func(r *engine.Report) { r.Data.Used = 110 }, 1},
 			{"another role", func(r *engine.Report) { r.Role = engine.Replica }, 1},
 			{"another's word, from an address that was given away", func(r *engine.Report) { r.Instance = "billing-1" }, 0},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -267,7 +268,8 @@ func lostWords(h v1.HandOver) string {
 
 // leader that acts, or who was the last: the Lease names it until the next is elected.
 func leader(st v1.DatabaseStatus) string {
-	if c := meta.FindStatusCondition(st.Conditions, v1.ConditionReady); c != nil && c.Reason == v1.ReasonNoPrimary && st.Leader != "" {
+	nobody := []string{v1.ReasonNoPrimary, v1.ReasonLeaseOlder, v1.ReasonMajorityLost}
+	if c := meta.FindStatusCondition(st.Conditions, v1.ConditionReady); c != nil && slices.Contains(nobody, c.Reason) && st.Leader != "" {
 		return "none takes writes (" + st.Leader + " is the last in the Lease)"
 	}
 	return or(st.Leader, "none")

@@ -88,6 +88,18 @@ func TestStatus(t *testing.T) {
 	}
 }
 
+func TestNobodyIsSaidToLeadWhileNobodyDoes(t *testing.T) {
+	for reason, want := range map[string]string{
+		v1.ReasonNoPrimary: "none takes writes (orders-1 is the last in the Lease)", v1.ReasonLeaseOlder: "none takes writes (orders-1 is the last in the Lease)",
+		v1.ReasonMajorityLost: "none takes writes (orders-1 is the last in the Lease)", v1.ReasonInstancesNotReady: "orders-1",
+	} {
+		st := v1.DatabaseStatus{Leader: "orders-1", Conditions: []metav1.Condition{{Type: v1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason}}}
+		if got := leader(st); got != want {
+			t.Errorf("%s: %q, want %q", reason, got, want)
+		}
+	}
+}
+
 // golden compares with what testdata says, or makes it say so.
 func golden(t *testing.T, name, got string) {
 	t.Helper()

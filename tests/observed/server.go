@@ -2,6 +2,7 @@ package observed
 
 import (
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -68,7 +69,7 @@ func Start(t *testing.T, group *os.File, settings ...string) *Server {
 	}, settings...) {
 		args = append(args, "-c", setting)
 	}
-	cmd := exec.Command(Bin+"postgres", args...)
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), Bin+"postgres", args...)
 	cmd.Stdout, cmd.Stderr, cmd.Dir = &log, &log, dir
 	cmd.Env = []string{"LC_ALL=C"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as, UseCgroupFD: true, CgroupFD: int(group.Fd()), Pdeathsig: syscall.SIGQUIT}

@@ -105,6 +105,7 @@ func (m *Machine) leaderReadLease() {
 		m.noteOnce("the Lease object is missing")
 	case !s.HasRecord || rec.Epoch < l.epoch || rec.Version < l.record.Version:
 		if !m.holds() {
+			m.store.next = m.now.Add(m.cfg.Heartbeat) // by then it holds again, or leads no more
 			return
 		}
 		// Deleted, or restored from a backup. A pending member change is
@@ -337,7 +338,7 @@ func (m *Machine) routed(in Routed) {
 		l.routed, l.routeTries, l.outrouted = in.Epoch, 0, false
 		if !again {
 			m.line.Routed = m.now
-			m.note(EventRouted, in.Epoch, m.cand.cause)
+			m.note(EventRouted, m.cand.epoch, m.cand.cause) // a raise meanwhile is no change of hands
 		}
 	case Conflict:
 		m.noteOnce("the EndpointSlice names a higher epoch")

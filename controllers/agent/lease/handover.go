@@ -57,7 +57,11 @@ func (m *Machine) progressHandOver() {
 	case !h.forced && heir != h.heir:
 		m.abortHandOver("no longer wanted, or the target is no longer fit")
 	case m.now >= l.handUntil && m.looks():
-		m.abortHandOver("the API server does not answer, and nobody is elected without it")
+		why := "the API server does not answer, and nobody is elected without it"
+		if m.restored() && m.store.readAt >= h.since {
+			why = "the Lease is missing or older than what stood there, and nobody is elected by it"
+		}
+		m.abortHandOver(why)
 	case m.now >= l.handUntil && !h.forced:
 		m.abortHandOver("out of time")
 	case m.now >= l.handUntil:
@@ -74,12 +78,12 @@ func (m *Machine) progressHandOver() {
 // lookTime is how long a leader that has to go waits for the look at the Lease, in heartbeats.
 const lookTime = 4
 
-// looks says that a hand-over waits for a look at the Lease that is younger than itself. Should etcd have been restored from a backup, nobody
-// may be elected by what stands there: a leader that goes, perhaps because the backup knows its pod under an older UID, is the last who
-// can repair it. And without the API server nobody can take over: one that need not go leads on, until the hand-over is called off.
+// looks says that a hand-over waits for a look at the Lease that is younger than itself, or for the repair of what was seen. Should it have
+// been deleted, or etcd restored from a backup, nobody may be elected by what stands there: a leader that goes, perhaps because the backup
+// knows its pod under an older UID, is the last who can repair it. And without the API server nobody can take over: one that need not go leads on, until the hand-over is called off.
 func (m *Machine) looks() bool {
 	h := m.lead.hand
-	return h.phase == PhasePreparing && m.store.readAt < h.since && !m.hurries()
+	return h.phase == PhasePreparing && (m.store.readAt < h.since || m.restored()) && !m.hurries()
 }
 
 // hurries says that this leader has to go, and has waited for the API server for long enough.

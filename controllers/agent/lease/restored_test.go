@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -155,5 +156,57 @@ func TestASwitchoverWithoutTheAPIServerIsCalledOff(t *testing.T) {
 	}
 	if w.violation != "" {
 		t.Error(w.violation)
+	}
+}
+
+// TestASwitchoverWaitsForTheRepairOfTheLease: the leader is asked to hand over when its Lease is gone, or older. By what stands there nobody
+// could be elected, and only a leader can mend it, so it goes on leading until that is done.
+func TestASwitchoverWaitsForTheRepairOfTheLease(t *testing.T) {
+	tests := map[string]struct {
+		hurt, moment, mend func(w *world)
+	}{
+		"it was deleted, and the manager makes the object anew": {
+			hurt:   func(w *world) { w.lease = Seen{} },
+			moment: func(*world) {},
+			mend:   func(w *world) { w.version++; w.lease = Seen{ResourceVersion: fmt.Sprint(w.version)} },
+		},
+		"it is older, and the grants are late when that is seen": {
+			hurt: func(w *world) { w.version = 99; w.lease.ResourceVersion = "99"; w.lease.Record.Epoch-- },
+			moment: func(w *world) {
+				m := w.nodes[0].m
+				for name := range m.lead.grants {
+					m.lead.grants[name] = m.now.Add(-m.cfg.Grant * 6 / 10)
+				}
+			},
+			mend: func(*world) {},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := settled(t, 3)
+			lead, began := w.nodes[0].m, w.now
+			test.hurt(w)
+			w.want(func(a *Aim) { a.Switchover = Switchover{ID: "one", Target: "m1"} })
+			for range 200 { // of which the first half second is the moment
+				if w.now-began < 500*time.Millisecond {
+					test.moment(w)
+				}
+				w.run(5 * time.Millisecond)
+				p := lead.lead.hand.phase
+				if usable := w.lease.HasRecord && w.lease.Record.Epoch >= lead.lead.epoch; !usable && (lead.stage != leading || p != PhaseNone && p != PhasePreparing) {
+					t.Fatalf("it is %s, in phase %q of the hand-over, with the Lease %+v\n%s", lead.stage, p, w.lease, w.tail(40))
+				}
+			}
+			test.mend(w)
+			if !w.runUntil(20*time.Second, func() bool { return w.lease.Record.Leader == "m1" }) {
+				w.want(func(a *Aim) { a.Switchover = Switchover{ID: "two", Target: "m1"} })
+				if !w.runUntil(20*time.Second, func() bool { return w.lease.Record.Leader == "m1" }) {
+					t.Errorf("%+v\n%s", w.lease, w.tail(40))
+				}
+			}
+			if w.violation != "" {
+				t.Errorf("%s\n%s", w.violation, w.tail(40))
+			}
+		})
 	}
 }
