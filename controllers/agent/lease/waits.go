@@ -109,7 +109,7 @@ func (m *Machine) waits() Wait {
 		return Wait{For: WaitGrants, Who: m.without(l.grants)}
 	case m.busyStanding() || v.bound == "" || v.bound == m.cfg.Self || m.now >= v.boundUntil:
 		return m.hindrance()
-	case m.now.Sub(v.leader.at) > m.slowness(): // a heartbeat or two that are late say nothing
+	case m.now.Sub(v.leader.at) > 2*m.cfg.Heartbeat:
 		return Wait{For: WaitGrant, Who: v.bound}
 	case !v.leader.leading:
 		return Wait{For: WaitPromotion, Who: v.bound}
