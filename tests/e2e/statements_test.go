@@ -46,6 +46,13 @@ func TestEveryStatementIsCounted(t *testing.T) {
 		}
 		return err
 	})
+	eventually(t.Context(), t, time.Minute, "clients to be sent to it", func() error {
+		config, err := d.writable(t.Context())
+		if err != nil {
+			return err
+		}
+		return ping(t.Context(), config)
+	})
 	eventually(t.Context(), t, time.Minute, "the instance to be measured", func() error {
 		d.sends(t, 1, "SELECT 1 AS first_of_all", pgx.QueryExecModeSimpleProtocol)
 		n, err := counted("plimsoll_statements_total", "SELECT ? AS first_of_all")
