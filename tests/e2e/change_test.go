@@ -7,9 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -19,23 +17,6 @@ import (
 
 // changeLimit bounds one change of a running Database.
 const changeLimit = 3 * time.Minute
-
-func resourceVersions(t *testing.T, list client.ObjectList) map[string]string {
-	t.Helper()
-	found := map[string]string{}
-	err := meta.EachListItem(list, func(o runtime.Object) error {
-		object, err := meta.Accessor(o)
-		if err != nil {
-			return err
-		}
-		found[fmt.Sprintf("%T %s", o, object.GetName())] = object.GetResourceVersion()
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return found
-}
 
 // TestChanges walks one Database through every planned change while clients write, and loses nothing.
 func TestChanges(t *testing.T) {

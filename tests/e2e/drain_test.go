@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
@@ -76,8 +77,8 @@ func (d *database) leaves(t *testing.T, w *written, steps *phases, what, mark, c
 		t.Errorf("%s: epoch %d after %d, by %+v; want one switchover", what, after.Status.Epoch, before.Status.Epoch, after.Status.HandOvers[0])
 	}
 	after.tells(t)
-	if diff := differs(pods, d.pods()); diff != nil {
-		t.Errorf("%s: pods were replaced: %v", what, diff)
+	if diff := cmp.Diff(pods, d.pods()); diff != "" {
+		t.Errorf("%s: pods were replaced:\n%s", what, diff)
 	}
 	steps.begin("drain of " + node + " without the leader")
 	d.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s")

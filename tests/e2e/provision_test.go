@@ -2,19 +2,21 @@ package e2e
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -140,8 +142,8 @@ func stockPsql(t *testing.T, namespace, secret string, reads ...string) {
 // Neither the manager nor an agent may write to say that nothing has happened, and a log that a server moves by itself is nothing.
 func quiet(t *testing.T, d *database, during time.Duration) {
 	t.Helper()
-	versions := func() map[string]string {
-		found := map[string]string{}
+	all := func() map[string]client.Object {
+		found := map[string]client.Object{}
 		for _, list := range []client.ObjectList{
 			&v1.DatabaseList{}, &corev1.PodList{}, &corev1.SecretList{}, &corev1.ServiceList{}, &corev1.PersistentVolumeClaimList{},
 			&corev1.ConfigMapList{}, &corev1.ServiceAccountList{}, &coordinationv1.LeaseList{}, &discoveryv1.EndpointSliceList{},
@@ -151,29 +153,45 @@ func quiet(t *testing.T, d *database, during time.Duration) {
 			if err := d.List(t.Context(), list, client.InNamespace(d.key.Namespace)); err != nil {
 				t.Fatal(err)
 			}
-			maps.Copy(found, resourceVersions(t, list))
+			err := meta.EachListItem(list, func(o runtime.Object) error {
+				object, ok := o.(client.Object)
+				if !ok {
+					return fmt.Errorf("%T is no object of the API", o)
+				}
+				found[fmt.Sprintf("%T %s", o, object.GetName())] = object
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 		return found
 	}
 	// What was done before settles first: the client's pod ends, the endpoints of the last instance are published.
 	eventually(t.Context(), t, 20*time.Second, "what was done before has settled", func() error {
-		before := versions()
+		before := all()
 		time.Sleep(2 * time.Second)
-		return differs(before, versions())
+		return differs(before, all())
 	})
-	before := versions()
+	before := all()
 	time.Sleep(during)
-	if err := differs(before, versions()); err != nil {
+	if err := differs(before, all()); err != nil {
 		t.Errorf("in %s in which nothing happened %v", during, err)
 	}
 }
 
-func differs(before, after map[string]string) error {
+// differs tells what was written, and how; of a Secret only that.
+func differs(before, after map[string]client.Object) error {
 	var written []string
-	for key, version := range after {
-		if before[key] != version {
-			written = append(written, key)
+	for key, object := range after {
+		was, had := before[key]
+		if had && was.GetResourceVersion() == object.GetResourceVersion() {
+			continue
 		}
+		if _, secret := object.(*corev1.Secret); !secret {
+			key += "\n" + cmp.Diff(was, object)
+		}
+		written = append(written, key)
 	}
 	if len(written) > 0 {
 		slices.Sort(written)
