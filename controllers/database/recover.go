@@ -79,7 +79,8 @@ func (d *draft) unrecoverable(r *request) string {
 		return r.Target + " is fenced: unfence it first"
 	}
 	for _, name := range sortedKeys(d.seen.Heard) {
-		if report := d.seen.report(name); report.Leading {
+		// One that leads by an epoch that the Lease, as it is known here, does not have may do so by this very request.
+		if report := d.seen.report(name); report.Leading && (name != r.Target || report.Epoch <= recordIn(d.seen.Lease).Epoch) {
 			return fmt.Sprintf("%s leads with epoch %d: nothing is lost", name, report.Epoch)
 		}
 	}

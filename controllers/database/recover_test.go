@@ -120,10 +120,19 @@ func TestRecoverRequest(t *testing.T) {
 			[]string{"recover r: Running"},
 			[]string{"orders-2: members 1,2,3 epoch 7 recover r on 7 lost "},
 		},
-		"the loss must be accepted":          {ask(bereft(), "orders-2", `,"leaseVersion":"7"`, time.Minute), []string{"recover r: Failed, acceptLoss is not true: what the instance lacks would be lost"}, nil},
-		"the Lease must be named":            {ask(bereft(), "orders-2", `,"acceptLoss":true`, time.Minute), []string{"recover r: Failed, leaseVersion is missing: the resourceVersion of the Lease on which the loss was accepted"}, nil},
-		"an unknown instance is refused":     {ask(bereft(), "orders-9", good, time.Minute), []string{`recover r: Failed, there is no instance "orders-9"`}, nil},
-		"with a leader it is refused":        {ask(settled(3), "orders-2", good, time.Minute), []string{"recover r: Failed, orders-1 leads with epoch 1: nothing is lost"}, nil},
+		"the loss must be accepted":      {ask(bereft(), "orders-2", `,"leaseVersion":"7"`, time.Minute), []string{"recover r: Failed, acceptLoss is not true: what the instance lacks would be lost"}, nil},
+		"the Lease must be named":        {ask(bereft(), "orders-2", `,"acceptLoss":true`, time.Minute), []string{"recover r: Failed, leaseVersion is missing: the resourceVersion of the Lease on which the loss was accepted"}, nil},
+		"an unknown instance is refused": {ask(bereft(), "orders-9", good, time.Minute), []string{`recover r: Failed, there is no instance "orders-9"`}, nil},
+		"with a leader it is refused":    {ask(settled(3), "orders-2", good, time.Minute), []string{"recover r: Failed, orders-1 leads with epoch 1: nothing is lost"}, nil},
+		"it leads by the request, and the Lease that says so is not seen yet": {
+			func() *scene {
+				s := ask(bereft(), "orders-2", good, time.Minute)
+				s.report("orders-2", func(r *engine.Report) { r.Leading, r.Epoch = true, 2 })
+				return s
+			}(),
+			[]string{"recover r: Running"},
+			[]string{"orders-1: members 1,2,3 epoch 2", "orders-2: members 1,2,3 epoch 2 recover r on 7 lost ", "orders-3: members 1,2,3 epoch 2"},
+		},
 		"the instance's own refusal is told": {said(ask(bereft(), "orders-2", good, time.Minute), "Failed", "the Lease has changed"), []string{"recover r: Failed, the Lease has changed"}, nil},
 		"the instance's success is told":     {said(ask(bereft(), "orders-2", good, -time.Hour), "Done", "orders-2 leads with epoch 2"), []string{"recover r: Done, orders-2 leads with epoch 2"}, nil},
 		"a paused Database is left as it is": {func() *scene {
