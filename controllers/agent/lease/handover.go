@@ -57,11 +57,7 @@ func (m *Machine) progressHandOver() {
 	case !h.forced && heir != h.heir:
 		m.abortHandOver("no longer wanted, or the target is no longer fit")
 	case m.now >= l.handUntil && m.looks():
-		why := "the API server does not answer, and nobody is elected without it"
-		if m.restored() && m.store.readAt >= h.since {
-			why = "the Lease is missing or older than what stood there, and nobody is elected by it"
-		}
-		m.abortHandOver(why)
+		m.abortHandOver(m.unusable())
 	case m.now >= l.handUntil && !h.forced:
 		m.abortHandOver("out of time")
 	case m.now >= l.handUntil:
@@ -84,6 +80,14 @@ const lookTime = 4
 func (m *Machine) looks() bool {
 	h := m.lead.hand
 	return h.phase == PhasePreparing && (m.store.readAt < h.since || m.restored()) && !m.hurries()
+}
+
+// unusable says why the Lease elects nobody after a look that was waited for in vain.
+func (m *Machine) unusable() string {
+	if m.store.readAt >= m.lead.hand.since {
+		return "the Lease is missing or older than what stood there, and nobody is elected by it"
+	}
+	return "the API server does not answer, and nobody is elected without it"
 }
 
 // hurries says that this leader has to go, and has waited for the API server for long enough.
