@@ -273,10 +273,16 @@ func allNodes(s *scene) []string {
 	return []string{s.leader.Node, s.replicas[0].Node, s.replicas[1].Node}
 }
 
+// election is the Lease by which one of the managers acts.
+func (s *suite) election(ctx context.Context) (*coordinationv1.Lease, error) {
+	l := &coordinationv1.Lease{}
+	return l, s.Get(ctx, client.ObjectKey{Namespace: managerNamespace, Name: "plimsoll-manager"}, l)
+}
+
 // killManager ends the acting manager's process, changes the spec at once, and measures until somebody has taken that up.
 func killManager(ctx context.Context, s *scene) error {
-	l := &coordinationv1.Lease{}
-	if err := s.Get(ctx, client.ObjectKey{Namespace: managerNamespace, Name: "plimsoll-manager"}, l); err != nil {
+	l, err := s.election(ctx)
+	if err != nil {
 		return err
 	}
 	pod, _, _ := strings.Cut(ptr.Deref(l.Spec.HolderIdentity, ""), "_")
@@ -290,7 +296,7 @@ func killManager(ctx context.Context, s *scene) error {
 		}
 		spec.Parameters["work_mem"] = fmt.Sprintf("%dkB", 4096+began.Unix()%1024)
 	})
-	err := until(ctx, time.Minute, func() error {
+	err = until(ctx, time.Minute, func() error {
 		now, err := s.get(ctx)
 		if err != nil {
 			return err

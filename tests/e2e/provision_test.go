@@ -140,44 +140,68 @@ func stockPsql(t *testing.T, namespace, secret string, reads ...string) {
 
 // quiet checks that an idle Database causes no write: no object of its namespace changes its resourceVersion for a time.
 // Neither the manager nor an agent may write to say that nothing has happened, and a log that a server moves by itself is nothing.
+// A manager that begins to act, as happens where the machine is too busy to renew a Lease, may write each status once: then it is tried again.
 func quiet(t *testing.T, d *database, during time.Duration) {
 	t.Helper()
-	all := func() map[string]client.Object {
-		found := map[string]client.Object{}
-		for _, list := range []client.ObjectList{
-			&v1.DatabaseList{}, &corev1.PodList{}, &corev1.SecretList{}, &corev1.ServiceList{}, &corev1.PersistentVolumeClaimList{},
-			&corev1.ConfigMapList{}, &corev1.ServiceAccountList{}, &coordinationv1.LeaseList{}, &discoveryv1.EndpointSliceList{},
-			&networkingv1.NetworkPolicyList{}, &policyv1.PodDisruptionBudgetList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{},
-			&corev1.EventList{},
-		} {
-			if err := d.List(t.Context(), list, client.InNamespace(d.key.Namespace)); err != nil {
-				t.Fatal(err)
-			}
-			err := meta.EachListItem(list, func(o runtime.Object) error {
-				object, ok := o.(client.Object)
-				if !ok {
-					return fmt.Errorf("%T is no object of the API", o)
-				}
-				found[fmt.Sprintf("%T %s", o, object.GetName())] = object
-				return nil
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+	for range 3 {
+		acting := d.acting(t)
+		// What was done before settles first: the client's pod ends, the endpoints of the last instance are published.
+		eventually(t.Context(), t, 20*time.Second, "what was done before has settled", func() error {
+			before := d.objects(t)
+			time.Sleep(2 * time.Second)
+			return differs(before, d.objects(t))
+		})
+		before := d.objects(t)
+		time.Sleep(during)
+		err := differs(before, d.objects(t))
+		if err == nil {
+			return
 		}
-		return found
+		if d.acting(t) == acting {
+			t.Errorf("in %s in which nothing happened %v", during, err)
+			return
+		}
+		t.Logf("another manager acts since, and %v", err)
 	}
-	// What was done before settles first: the client's pod ends, the endpoints of the last instance are published.
-	eventually(t.Context(), t, 20*time.Second, "what was done before has settled", func() error {
-		before := all()
-		time.Sleep(2 * time.Second)
-		return differs(before, all())
-	})
-	before := all()
-	time.Sleep(during)
-	if err := differs(before, all()); err != nil {
-		t.Errorf("in %s in which nothing happened %v", during, err)
+	t.Errorf("no manager acted for as long as %s", during)
+}
+
+// acting is which manager acts, and since when.
+func (d *database) acting(t *testing.T) string {
+	t.Helper()
+	l, err := d.election(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
+	return fmt.Sprint(ptr.Deref(l.Spec.HolderIdentity, ""), l.Spec.AcquireTime)
+}
+
+// objects of the Database's namespace, by kind and name.
+func (d *database) objects(t *testing.T) map[string]client.Object {
+	t.Helper()
+	found := map[string]client.Object{}
+	for _, list := range []client.ObjectList{
+		&v1.DatabaseList{}, &corev1.PodList{}, &corev1.SecretList{}, &corev1.ServiceList{}, &corev1.PersistentVolumeClaimList{},
+		&corev1.ConfigMapList{}, &corev1.ServiceAccountList{}, &coordinationv1.LeaseList{}, &discoveryv1.EndpointSliceList{},
+		&networkingv1.NetworkPolicyList{}, &policyv1.PodDisruptionBudgetList{}, &rbacv1.RoleList{}, &rbacv1.RoleBindingList{},
+		&corev1.EventList{},
+	} {
+		if err := d.List(t.Context(), list, client.InNamespace(d.key.Namespace)); err != nil {
+			t.Fatal(err)
+		}
+		err := meta.EachListItem(list, func(o runtime.Object) error {
+			object, ok := o.(client.Object)
+			if !ok {
+				return fmt.Errorf("%T is no object of the API", o)
+			}
+			found[fmt.Sprintf("%T %s", o, object.GetName())] = object
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return found
 }
 
 // differs tells what was written, and how; of a Secret only that.

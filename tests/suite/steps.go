@@ -277,7 +277,7 @@ func (w *workspace) endToEnd(limit time.Duration, env []string, flags ...string)
 		args := append([]string{
 			"in-control", "--", "go", "tool", "test2json", "-t", "-p", "tests/e2e", w.endToEndProgram(), "-test.v=test2json", "-test.timeout=" + limit.String(),
 			// Those that may run side by side wait most of the time.
-			"-test.parallel=4",
+			"-test.parallel=3",
 		}, flags...)
 		inside := *w
 		inside.root = filepath.Join(w.root, "tests", "e2e") // as go test does
