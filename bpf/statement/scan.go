@@ -132,6 +132,13 @@ func dollar(text string) int {
 
 // number is the size of a number. Its digits may be parted by underscores, and it may have an exponent.
 func number(text string) int {
+	if len(text) > 1 && text[0] == '0' && strings.ContainsRune("xXoObB", rune(text[1])) { // 0x1F
+		return 1 + name(text[1:])
+	}
+	return decimal(text)
+}
+
+func decimal(text string) int {
 	n := 0
 	for n < len(text) && (digit(text[n]) || text[n] == '.' || text[n] == '_' && n+1 < len(text) && digit(text[n+1])) {
 		n++
@@ -143,11 +150,8 @@ func number(text string) int {
 			e++
 		}
 		if e < len(text) && digit(text[e]) {
-			return e + number(text[e:])
+			return e + decimal(text[e:])
 		}
-	}
-	if n < len(text) && text[0] == '0' && n == 1 && strings.ContainsRune("xXoObB", rune(text[1])) { // 0x1F
-		return 1 + name(text[1:])
 	}
 	return n
 }

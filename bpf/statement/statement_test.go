@@ -68,6 +68,7 @@ func TestTheNormalForm(t *testing.T) {
 		"lists of parameters":             {"SELECT a FROM t WHERE b IN ($1,$2)", "SELECT a FROM t WHERE b IN (?)"},
 		"lists with names stay":           {"SELECT f(1, a, 2)", "SELECT f(?, a, ?)"},
 		"rows":                            {"INSERT INTO t VALUES (1, 'a'), (2, 'b')", "INSERT INTO t VALUES (?)"},
+		"letters behind an exponent":      {"SELECT 0E0x1F, 1.50x1F", "SELECT ? x1F, ? x1F"},
 		"a negative number":               {"SELECT -1 FROM t WHERE b = -1 AND c IN (-1, - 2) AND - 5 < d", "SELECT ? FROM t WHERE b = ? AND c IN (?) AND ? < d"},
 		"a minus is no sign after a name": {"SELECT a-1, a - 1, (a)-1, 2-1", "SELECT a - ?, a - ?, (a) - ?, ? - ?"},
 		"operators beside literals":       {"SELECT a/5, a/*x*/, b=-1, c@>'{}', d?'k', e->>'f', g!=1", "SELECT a / ?, a, b = ?, c @> ?, d ? ?, e ->> ?, g != ?"},
