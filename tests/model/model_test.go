@@ -3,6 +3,7 @@ package model
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"os"
@@ -14,6 +15,11 @@ import (
 	"testing"
 	"time"
 )
+
+// source is a part of the test's program, so that go test knows what it has searched: as long as neither changes, nothing is searched again.
+//
+//go:embed leadership.pml
+var source []byte
 
 // limit of one configuration, on a machine of which it may get no more than what others leave.
 const limit = 15 * time.Minute
@@ -141,18 +147,18 @@ func check(t *testing.T, flags, optimise string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	model, err := filepath.Abs("leadership.pml")
-	if err != nil {
+	dir := t.TempDir()
+	model := filepath.Join(dir, "leadership.pml")
+	if err := os.WriteFile(model, source, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
 	defines := strings.Fields(flags)
 	run(ctx, t, dir, "spin", append(append([]string{"-a"}, defines...), model)...)
 	run(ctx, t, dir, "gcc", "-w", optimise, "-DSAFETY", "-DNOFAIR", fmt.Sprintf("-DMEMLIM=%d", memory), "-o", "pan", "pan.c")
 	// -E: a state from which nothing more happens is no error here; -n: no list of unreached lines; -m, -w: depth and hash table.
 	out := run(ctx, t, dir, "./pan", "-E", "-n", "-m100000", "-w24")
 	r := result{out: out, states: int(number(t, stored, out)), errors: int(number(t, found, out)), megabytes: number(t, used, out), seconds: number(t, elapsed, out)}
-	trail := filepath.Join(dir, "leadership.pml.trail")
+	trail := model + ".trail"
 	if _, err := os.Stat(trail); err == nil {
 		r.trail = walk(run(ctx, t, dir, "spin", append(append([]string{"-t", "-k", trail, "-T"}, defines...), model)...))
 	}
