@@ -228,7 +228,7 @@ func (e event) account(ctx context.Context, t *testing.T, s *scene, run *faults.
 	if n := seen.all.Between(s.hurtAt, time.Now().Add(time.Hour)).Hands(); e.calm && n > 0 {
 		run.Problems = append(run.Problems, fmt.Sprintf("the writer changed %d times, and there was no reason", n))
 	}
-	t.Logf("gap %.3f s, of the parts %.3f, ready again %.1f s after the mend, %d acknowledged, %d lost, %d in doubt, %d refused, %d second writers, stale reads for %.3f s, hand-overs %+v",
+	t.Logf("gap %.3f s, of the parts %.3f, ready again %.1f s after the mend, %d acknowledged, %d lost, %d in doubt, %d refused, %d second writers, stale reads for %.3f s, hand-overs %s",
 		run.Gap, run.Parts, run.Whole, run.Acked, run.Lost, run.InDoubt, run.Refused, run.Second, run.Stale, run.HandOvers)
 }
 

@@ -58,6 +58,15 @@ type HandOver struct {
 	Steps string `json:"steps,omitempty"`
 }
 
+// String for a log.
+func (h HandOver) String() string {
+	lost := "not known"
+	if h.Lost != nil {
+		lost = fmt.Sprintf("%d bytes", *h.Lost)
+	}
+	return fmt.Sprintf("epoch %d: %s to %s in %d ms (%s: %s; %s), lost %s", h.Epoch, h.From, h.To, h.Millis, h.Cause, h.Why, h.Steps, lost)
+}
+
 // Book is a directory with one file for each run. Runs of another build belong into another one.
 type Book struct{ Dir string }
 
