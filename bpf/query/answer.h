@@ -23,6 +23,12 @@ static __always_inline bool first(struct conn *c, struct unit *u)
 	return true;
 }
 
+// runs says whether a unit is an Execute, or may be one.
+static __always_inline bool runs(struct unit *u)
+{
+	return u->kind == UNIT_EXECUTE || u->kind == UNIT_RESUMED || u->kind == UNIT_UNKNOWN;
+}
+
 static __always_inline int answer_begin(struct conn *c)
 {
 	c->out.sub = 0;
@@ -108,8 +114,8 @@ static __always_inline void completed(struct conn *c)
 		count(c, u.print, u.read_ns, c->counted ? c->copied : u.bytes + c->copied, 1);
 		c->counted = 1;
 		c->nth++;
-	} else if (some && (u.kind == UNIT_EXECUTE || u.kind == UNIT_UNKNOWN)) {
-		count(c, u.print, u.read_ns, u.bytes + c->copied, 1);
+	} else if (some && runs(&u)) {
+		count(c, u.print, u.read_ns, u.bytes + c->copied, u.kind != UNIT_RESUMED);
 		pop(c);
 	} else {
 		count(c, 0, 0, 0, 1); // nobody saw it asked for
@@ -209,17 +215,17 @@ static __noinline int answer_end(struct conn *c)
 		if (first(c, &u) && (u.kind == UNIT_PARSE || u.kind == UNIT_UNKNOWN))
 			pop(c);
 		return 0;
-	case 's': // so many rows and no end: the next Execute of the portal goes on
-		if (first(c, &u) && (u.kind == UNIT_EXECUTE || u.kind == UNIT_UNKNOWN)) {
+	case 's': // as many rows as were asked for: the client may go on with another Execute of the portal, or has enough
+		if (first(c, &u) && runs(&u)) {
 			c->rows = c->seen_rows;
 			c->code = 0;
-			count(c, u.print, u.read_ns, u.bytes, 0);
+			count(c, u.print, u.read_ns, u.bytes, u.kind != UNIT_RESUMED);
 			pop(c);
 			ended(c);
 		}
 		return 0;
 	case 'I': // an empty text is no statement
-		if (first(c, &u) && (u.kind == UNIT_EXECUTE || u.kind == UNIT_UNKNOWN)) {
+		if (first(c, &u) && runs(&u)) {
 			pop(c);
 			ended(c);
 		}

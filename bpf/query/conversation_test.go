@@ -184,6 +184,33 @@ func conversations() map[string]conversation {
 			},
 			succeeded: map[string]tally{"SELECT ?": {1, 3}},
 		},
+		"as many rows as were asked for, and no more": {
+			pieces: slices.Concat(
+				[]piece{asks(parse("s1", "SELECT $1"), syncs()), says(parsed(), ready())},
+				repeat(3, asks(bind("", "s1"), &pgproto3.Execute{MaxRows: 1}, syncs()), says(bound(), row("1"), &pgproto3.PortalSuspended{}, ready())),
+				[]piece{
+					asks(parse("", "SELECT $1, 2"), bind("", ""), &pgproto3.Execute{MaxRows: 1}, syncs()),
+					says(parsed(), bound(), row("1", "2"), &pgproto3.PortalSuspended{}, ready()),
+				},
+			),
+			succeeded: map[string]tally{"SELECT ?": {3, 3}, "SELECT ?, ?": {1, 1}},
+		},
+		"rows that are fetched in parts, by a statement that was prepared before": {
+			pieces: []piece{
+				asks(bind("c1", "old"), &pgproto3.Execute{Portal: "c1", MaxRows: 2}, &pgproto3.Flush{}), says(bound(), row("1"), row("2"), &pgproto3.PortalSuspended{}),
+				asks(&pgproto3.Execute{Portal: "c1", MaxRows: 2}, syncs()), says(row("3"), done("SELECT 1"), ready()),
+			},
+			succeeded: map[string]tally{"not known": {1, 3}},
+			lost:      map[string]uint64{"prepared": 1},
+		},
+		"rows that are fetched in parts, of which the second fails": {
+			pieces: []piece{
+				asks(parse("", "SELECT $1"), bind("", ""), &pgproto3.Execute{MaxRows: 1}, &pgproto3.Flush{}), says(parsed(), bound(), row("1"), &pgproto3.PortalSuspended{}),
+				asks(&pgproto3.Execute{MaxRows: 1}, syncs()), says(failure("22012")), says(ready()),
+			},
+			succeeded: one,
+			failed:    map[string]uint64{"SELECT ? 22012": 1},
+		},
 		"COPY to the server": {
 			pieces: []piece{
 				asks(query("COPY t FROM STDIN")), says(&pgproto3.CopyInResponse{}), asks(&pgproto3.CopyData{Data: []byte("1\n2\n")}, &pgproto3.CopyDone{}),

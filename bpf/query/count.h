@@ -113,7 +113,7 @@ static __always_inline void tell(struct conn *c, struct key *key, struct timing 
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP); // a wake-up costs 13 us; the reader comes by itself
 }
 
-// count adds one ended statement (calls 1), or rows of one that goes on (calls 0).
+// count adds one statement that ended or has told its first rows (calls 1), or more rows of such a one (calls 0).
 static __noinline int count(struct conn *c, u64 print, u64 read_ns, u64 bytes, u32 calls)
 {
 	struct key key = {.cgroup = c->cgroup, .print = print, .who = c->who, .nth = c->nth, .code = c->code};

@@ -207,6 +207,18 @@ static __always_inline void want(struct conn *c)
 	c->wanted_at = c->ahead;
 }
 
+// executed notes an Execute. A portal may be fetched in parts, with an Execute for each: the first is the statement.
+static __always_inline void executed(struct conn *c)
+{
+	u64 print = remembered(c, c->name, 1);
+	if (print & RAN) {
+		push(c, UNIT_RESUMED, print & ~RAN);
+		return;
+	}
+	push(c, UNIT_EXECUTE, print);
+	remember(c, c->name, 1, print | RAN);
+}
+
 // request_end notes what the server has to answer.
 static __noinline int request_end(struct conn *c)
 {
@@ -267,7 +279,7 @@ static __noinline int request_end(struct conn *c)
 	case 'E':
 		c->open = 1;
 		c->ran++;
-		push(c, UNIT_EXECUTE, remembered(c, c->name, 1));
+		executed(c);
 		return 0;
 	case 'F':
 		c->open = 0;

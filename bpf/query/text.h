@@ -301,6 +301,9 @@ static __always_inline void lex_byte(struct lexed *t, u8 b)
 	lex_fresh(t, b);
 }
 
+// RAN is a bit that no print has: with it a portal's print says that the portal was executed.
+#define RAN (1ULL << 63)
+
 // mix spreads a hash over all its bits (the finaliser of MurmurHash3); 0 is kept for "not known".
 static __always_inline u64 mix(u64 h)
 {
@@ -321,7 +324,8 @@ static __always_inline u64 lex_end(struct lexed *t)
 	if (t->state == LEX_UNDERSCORE || t->state == LEX_EXPONENT || t->state == LEX_EXPONENT_SIGN)
 		lex_emit(t, 1 + t->state);
 	lex_flush(t);
-	return mix(t->hash);
+	u64 print = mix(t->hash) & ~RAN;
+	return print ? print : 1;
 }
 
 #endif

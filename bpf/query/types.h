@@ -92,8 +92,9 @@ enum lost {
 	LOST_REASONS,
 };
 
-// unit is something that the client asked for and the server has still to answer.
-enum unit_kind { UNIT_UNKNOWN, UNIT_QUERY, UNIT_EXECUTE, UNIT_PARSE, UNIT_SYNC, UNIT_CALL, UNIT_COPIED, UNIT_DROPPED };
+// unit is something that the client asked for and the server has still to answer. UNIT_RESUMED is an Execute of a portal that was executed before:
+// the statement is counted already, and only its rows are not.
+enum unit_kind { UNIT_UNKNOWN, UNIT_QUERY, UNIT_EXECUTE, UNIT_PARSE, UNIT_SYNC, UNIT_CALL, UNIT_COPIED, UNIT_DROPPED, UNIT_RESUMED };
 struct unit {
 	u64 print;
 	u64 read_ns;

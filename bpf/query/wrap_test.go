@@ -116,14 +116,14 @@ func TestAPipelineThatIsTooDeepIsGivenUpUntilItsAnswerEnds(t *testing.T) {
 func TestUnitsThatFindNoMemoryAreCountedWithTheRest(t *testing.T) {
 	d := newDriven(t)
 	const each = 40000
-	all := append(append([]pgproto3.FrontendMessage{parse("", "SELECT $1"), bind("", "")}, repeat(each, execute(""))...), syncs())
+	all := append(append([]pgproto3.FrontendMessage{parse("", "SELECT $1")}, repeat(each, bind("", ""), execute(""))...), syncs())
 	for range 2 {
 		d.pid++
 		d.say(t, startup()...)
 		d.say(t, asks(all...))
 	}
 	for range 2 {
-		d.say(t, says(append(append([]pgproto3.BackendMessage{parsed(), bound()}, repeat(each, done("SELECT 1"))...), ready())...))
+		d.say(t, says(append(append([]pgproto3.BackendMessage{parsed()}, repeat(each, bound(), done("SELECT 1"))...), ready())...))
 		d.pid--
 	}
 	got, _ := d.counts(t, "shop")
