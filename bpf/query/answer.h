@@ -3,7 +3,7 @@
 #ifndef PLIMSOLL_QUERY_ANSWER_H
 #define PLIMSOLL_QUERY_ANSWER_H
 
-#include "wire.h"
+#include "request.h"
 
 #define KIND(k) (1 << (k))
 // What the server really answers: a stray end of a copy, and a Sync that a copy swallowed, are passed over.
@@ -195,6 +195,12 @@ static __noinline int ready(struct conn *c)
 static __noinline int answer_end(struct conn *c)
 {
 	struct unit u = {};
+	if (c->phase == PHASE_LOGIN) {
+		if (c->out.type != 'Z') // a refusal among them: who was not let in has said no statement
+			return 0;
+		identify(c);
+		c->phase = PHASE_READY;
+	}
 	switch (c->out.type) {
 	case 'C':
 		completed(c);
@@ -237,7 +243,7 @@ static __noinline int answer_end(struct conn *c)
 static long answer_step(u32 i, struct scan *ctx)
 {
 	struct conn *c = ctx->c;
-	if (c->off >= c->size || c->phase != PHASE_READY)
+	if (c->off >= c->size || !follows(c))
 		return 1;
 	if (c->out.have < 5) {
 		u32 took = head(c, &c->out);

@@ -319,10 +319,19 @@ func TestConnectionsThatSpeakNoSQLAreLeftAlone(t *testing.T) {
 			{what: read, bytes: []byte{0, 1, 2, 3}},
 			{what: exit},
 		},
+		"a client that is not let in": {
+			startup()[0], says(&pgproto3.AuthenticationCleartextPassword{}), asks(&pgproto3.PasswordMessage{Password: "wrong"}), says(fatal("28P01")), {what: exit},
+		},
+		"a client that does not wait to be let in": {
+			startup()[0], asks(query("SELECT 1"), parse("", "SELECT 2"), bind("", ""), execute(""), syncs()), says(fatal("53300")), {what: exit},
+		},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			d := newDriven(t)
 			d.say(t, pieces...)
+			if n := entries(t, d.family.kernel.Sessions) + entries(t, d.family.kernel.Texts); n > 0 {
+				t.Errorf("%d sessions and texts are kept", n)
+			}
 			for c := range d.family.Counts() {
 				if c.Calls > 0 {
 					t.Errorf("counted %+v", c)
@@ -330,6 +339,27 @@ func TestConnectionsThatSpeakNoSQLAreLeftAlone(t *testing.T) {
 			}
 			if diff := cmp.Diff(map[string]uint64{}, d.lost(t)); diff != "" {
 				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestAClientThatSaysThatItDoesNotReplicateIsCounted(t *testing.T) {
+	for value, counted := range map[string]bool{
+		"false": true, "F": true, "no": true, "off": true, "OF": true, "0": true, "true": false, "on": false, "1": false, "yes": false, "database": false,
+	} {
+		t.Run(value, func(t *testing.T) {
+			d := newDriven(t)
+			begun := startup()
+			begun[0] = asks(&pgproto3.StartupMessage{ProtocolVersion: pgproto3.ProtocolVersion30, Parameters: map[string]string{"user": "ada", "replication": value}})
+			d.say(t, begun...)
+			d.say(t, asks(query("SELECT 1")), says(row("1"), done("SELECT 1"), ready()))
+			var calls uint64
+			for c := range d.family.Counts() {
+				calls += c.Calls
+			}
+			if (calls == 1) != counted || calls > 1 {
+				t.Errorf("%d calls were counted", calls)
 			}
 		})
 	}

@@ -39,7 +39,7 @@ static __always_inline u32 rounds(struct conn *c)
 // walked gives a stream up if its buffer took more rounds than there are.
 static __always_inline void walked(struct conn *c)
 {
-	if (c->phase != PHASE_READY || c->off >= c->size)
+	if (!follows(c) || c->off >= c->size)
 		return;
 	lose(LOST_FRAMING);
 	resync(c);
@@ -82,7 +82,7 @@ static __noinline int was_read(struct conn *c, u64 ptr, u32 size, u64 now)
 		c->phase = PHASE_STARTUP; // nobody saw the answer, and the client goes on
 	if (c->phase == PHASE_UNSYNCED)
 		lose(LOST_UNSYNCED);
-	if (c->phase != PHASE_READY && c->phase != PHASE_STARTUP)
+	if (!follows(c) && c->phase != PHASE_STARTUP)
 		return 0;
 	struct scan s = {.c = c};
 	bpf_loop(rounds(c), request_step, &s, 0);
@@ -126,7 +126,7 @@ static __noinline int was_sent(struct conn *c, u64 ptr, u32 size, u64 now)
 		met_late(c);
 	if (c->phase == PHASE_UNSYNCED)
 		sync(c);
-	else if (c->phase == PHASE_READY) {
+	else if (follows(c)) {
 		struct scan s = {.c = c};
 		bpf_loop(rounds(c), answer_step, &s, 0);
 		walked(c);

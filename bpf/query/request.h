@@ -48,6 +48,8 @@ static __noinline int request_begin(struct conn *c)
 {
 	c->name = FNV_START;
 	c->in.sub = 0;
+	if (c->phase == PHASE_LOGIN)
+		return FIELD_SKIP;
 	switch (c->in.type) {
 	case 0:
 		c->name = 0;
@@ -105,8 +107,16 @@ static __always_inline void key_known(struct conn *c)
 		c->in.field = FIELD_USER;
 	if (size == 8 && name == 0x6461746162617365) // database
 		c->in.field = FIELD_DATABASE;
-	if (size == 11 && name == 0x6c69636174696f6e) // [rep]lication: another protocol follows
-		c->phase = PHASE_OTHER;
+	if (size == 11 && name == 0x6c69636174696f6e) // [rep]lication
+		c->in.field = FIELD_REPLICATION;
+}
+
+// replicates says whether the first letters of the parameter replication, made small, ask for another protocol. The server takes any beginning of
+// false, no and off, and 0, for none.
+static __always_inline bool replicates(u32 letters)
+{
+	u8 one = letters >> 8 ? letters >> 8 : letters;
+	return one != 'f' && one != 'n' && one != '0' && letters != ('o' << 8 | 'f');
 }
 
 static __always_inline void startup_byte(struct conn *c, u8 b)
@@ -135,6 +145,14 @@ static __always_inline void startup_byte(struct conn *c, u8 b)
 	case FIELD_DATABASE:
 		if (b && at < NAME - 1)
 			c->session.database[at] = b;
+		break;
+	case FIELD_REPLICATION:
+		if (b && at < 2)
+			c->name = c->name << 8 | b | 0x20;
+		if (!b && replicates(c->name)) {
+			c->phase = PHASE_OTHER;
+			return;
+		}
 		break;
 	}
 	if (!b) {
@@ -223,12 +241,10 @@ static __always_inline void executed(struct conn *c)
 static __noinline int request_end(struct conn *c)
 {
 	u8 type = c->in.type;
-	if (type == 0) {
+	if (type == 0 || c->phase == PHASE_LOGIN) { // a password is no part of a statement
 		c->in.bytes = 0;
-		if (c->phase == PHASE_STARTUP) {
-			identify(c);
-			c->phase = PHASE_READY;
-		}
+		if (c->phase == PHASE_STARTUP)
+			c->phase = PHASE_LOGIN;
 		return 0;
 	}
 	if (type == 'S') {
@@ -288,9 +304,6 @@ static __noinline int request_end(struct conn *c)
 	case 'C':
 	case 'D':
 		c->open = 1;
-		return 0;
-	case 'p': // a password is no part of a statement
-		c->in.bytes = 0;
 		return 0;
 	}
 	return 0;

@@ -131,6 +131,7 @@ enum {
 	PHASE_UNSYNCED, // in the midst of something: wait for the end of an answer
 	PHASE_STARTUP,  // the first message is to come, which has no type
 	PHASE_ASKED,    // the client wishes to be sealed
+	PHASE_LOGIN,    // the client has said who it is, and the server has not let it in: messages are framed, and nothing of them is taken
 	PHASE_READY,
 	PHASE_OTHER, // replication, a cancel request: not for us
 };

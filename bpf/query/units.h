@@ -14,6 +14,12 @@ static __always_inline void let_go(struct conn *c)
 		__sync_lock_test_and_set(&s->owner, 0);
 }
 
+// follows says whether messages are framed in both directions.
+static __always_inline bool follows(struct conn *c)
+{
+	return c->phase == PHASE_READY || c->phase == PHASE_LOGIN;
+}
+
 // resync gives a stream up until the next answer ends.
 static __always_inline void resync(struct conn *c)
 {

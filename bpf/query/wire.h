@@ -27,6 +27,7 @@ enum {
 	FIELD_KEY,       // a parameter's name
 	FIELD_USER,
 	FIELD_DATABASE,
+	FIELD_REPLICATION,
 	FIELD_VALUE,     // of a parameter that does not matter
 	FIELD_TAG,       // of CommandComplete
 	FIELD_ERROR,     // an error's fields: the letter
