@@ -147,6 +147,8 @@ static __noinline int failed(struct conn *c)
 	}
 	c->copied = 0;
 	c->copying = 0;
+	if (c->fatal)
+		pop_until(c, 0); // the server ends here
 	ended(c);
 	return 0;
 }

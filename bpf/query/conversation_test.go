@@ -274,7 +274,11 @@ func conversations() map[string]conversation {
 			succeeded: one, failed: map[string]uint64{"not known 57P01": 1},
 		},
 		"an end by the administrator, in a statement": {
-			pieces: []piece{asks(query("SELECT 1")), says(fatal("57P01"))},
+			pieces: []piece{asks(query("SELECT 1")), says(fatal("57P01")), {what: exit}},
+			failed: map[string]uint64{"SELECT ? 57P01": 1},
+		},
+		"an end by the administrator, in a prepared statement": {
+			pieces: []piece{asks(parse("", "SELECT $1"), bind("", ""), execute(""), syncs()), says(parsed(), bound()), says(fatal("57P01")), {what: exit}},
 			failed: map[string]uint64{"SELECT ? 57P01": 1},
 		},
 		"a process that ends in a statement": {
