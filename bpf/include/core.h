@@ -51,6 +51,7 @@ static void *(*bpf_ringbuf_reserve)(void *ringbuf, u64 size, u64 flags) = (void 
 static void (*bpf_ringbuf_submit)(void *data, u64 flags) = (void *)132;
 static void (*bpf_ringbuf_discard)(void *data, u64 flags) = (void *)133;
 static long (*bpf_for_each_map_elem)(void *map, void *callback, void *ctx, u64 flags) = (void *)164;
+static u64 (*bpf_get_attach_cookie)(void *ctx) = (void *)174;
 static long (*bpf_loop)(u32 rounds, void *callback, void *ctx, u64 flags) = (void *)181;
 
 // bounded checks a size that is known to be in its bound once more, for the verifier: that of Linux 6.1 learns nothing of a comparison with

@@ -129,6 +129,7 @@ func (f *Family) AttachBinary(path string) (string, error) {
 	if err != nil {
 		return "", errors.Join(err, b.close())
 	}
+	f.cookie++
 	for _, at := range []struct {
 		attach  func(string, *ebpf.Program, *link.UprobeOptions) (link.Link, error)
 		name    string
@@ -139,7 +140,7 @@ func (f *Family) AttachBinary(path string) (string, error) {
 		{executable.Uprobe, "secure_write", f.kernel.SealedWrite, sites.Write},
 		{executable.Uprobe, "secure_read", f.kernel.SealedReadBegins, sites.Read},
 	} {
-		l, err := at.attach(at.name, at.program, &link.UprobeOptions{Address: at.offset})
+		l, err := at.attach(at.name, at.program, &link.UprobeOptions{Address: at.offset, Cookie: uint64(f.cookie)})
 		if err != nil {
 			return "", errors.Join(fmt.Errorf("attach to %s of %s: %w", at.name, path, err), b.close())
 		}
@@ -157,10 +158,7 @@ func (f *Family) DetachBinary(id string) error {
 		return nil
 	}
 	delete(f.binaries, id)
-	f.round++
-	err := b.close()
-	// After the last program has run: what it still sees belongs to the old round.
-	if err := errors.Join(err, f.kernel.SealedRound.Set(f.round)); err != nil {
+	if err := b.close(); err != nil {
 		return fmt.Errorf("detach from the program %s: %w", id, err)
 	}
 	return nil

@@ -302,3 +302,41 @@ func TestTheSameProgramInTwoFilesIsProbedInBoth(t *testing.T) {
 		t.Errorf("counted %+v", all)
 	}
 }
+
+func TestAProgramThatIsLeftAloneTakesNothingFromAnother(t *testing.T) {
+	s := newServer(t)
+	f := measure(t, s)
+	l := newLedger(f)
+	conn, err := pgx.Connect(t.Context(), s.URL("require", "postgres"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	program, err := os.ReadFile(observed.Bin + "postgres")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 3 {
+		other := filepath.Join(t.TempDir(), "postgres")
+		if err := os.WriteFile(other, program, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		id, err := f.AttachBinary(other)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Exec(t.Context(), "SELECT a FROM generate_series(1, 2) a", pgx.QueryExecModeExec); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.DetachBinary(id); err != nil {
+			t.Fatal(n, err)
+		}
+		if _, err := conn.Exec(t.Context(), "SELECT a FROM generate_series(1, 2) a", pgx.QueryExecModeExec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.await(t, "postgres", map[string]tally{"SELECT a FROM generate_series(?) a": {6, 12}})
+	if lost := l.lost(t); len(lost) > 0 {
+		t.Errorf("lost: %v", lost)
+	}
+}

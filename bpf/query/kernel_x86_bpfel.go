@@ -28,7 +28,7 @@ type kernelConn struct {
 	Counted  uint8
 	Fatal    uint8
 	Pad      uint8
-	Round    uint32
+	Cookie   uint32
 	Watched  uint32
 	Nth      uint32
 	Code     uint32
@@ -228,7 +228,6 @@ const (
 	kernelVarBounds            = "bounds"
 	kernelVarFirstFeeder       = "first_feeder"
 	kernelVarRecordType        = "record_type"
-	kernelVarSealedRound       = "sealed_round"
 	kernelVarTending           = "tending"
 	kernelVarWatchRound        = "watch_round"
 )
@@ -315,7 +314,6 @@ type kernelVariableSpecs struct {
 	Bounds      *ebpf.VariableSpec `ebpf:"bounds"`
 	FirstFeeder *ebpf.VariableSpec `ebpf:"first_feeder"`
 	RecordType  *ebpf.VariableSpec `ebpf:"record_type"`
-	SealedRound *ebpf.VariableSpec `ebpf:"sealed_round"`
 	Tending     *ebpf.VariableSpec `ebpf:"tending"`
 	WatchRound  *ebpf.VariableSpec `ebpf:"watch_round"`
 }
@@ -382,7 +380,6 @@ type kernelVariables struct {
 	Bounds      *ebpf.Variable `ebpf:"bounds"`
 	FirstFeeder *ebpf.Variable `ebpf:"first_feeder"`
 	RecordType  *ebpf.Variable `ebpf:"record_type"`
-	SealedRound *ebpf.Variable `ebpf:"sealed_round"`
 	Tending     *ebpf.Variable `ebpf:"tending"`
 	WatchRound  *ebpf.Variable `ebpf:"watch_round"`
 }

@@ -16,10 +16,6 @@ const volatile u8 first_feeder = FED_BY_SYSCALLS;
 // A use of the type, so that its declaration for Go can be made.
 const struct record *record_type __attribute__((unused));
 
-// sealed_round grows whenever user space has ceased to look at a server's functions for a while: what a sealed connection said meanwhile
-// is not known, and so it is followed anew.
-volatile u32 sealed_round;
-
 // Rounds of the walk over one buffer. A large body is stepped over in one, and PostgreSQL's own buffers have 8 KiB.
 enum { ROUNDS_MOST = 1 << 22 };
 
@@ -154,7 +150,6 @@ static __always_inline struct conn *conn_of(u32 pid, u64 cgroup)
 	c->cgroup = cgroup;
 	c->fd = -1;
 	c->feeder = first_feeder;
-	c->round = sealed_round;
 	c->watched = round;
 	c->slow_ns = target->slow_ns;
 	return c;
@@ -299,15 +294,17 @@ int send_ends(struct syscall_exit *ctx)
 	return 0;
 }
 
-// is_sealed says whether the server's functions feed a connection.
-static __always_inline bool is_sealed(struct conn *c)
+// is_sealed says whether the server's functions feed a connection. Each time that a program is attached to has a cookie of its own: if a connection
+// has another, what it said meanwhile is not known, and so it is followed anew.
+static __always_inline bool is_sealed(struct conn *c, void *ctx)
 {
 	if (c->feeder != FED_BY_UPROBES)
 		return false;
-	if (c->round != sealed_round) {
-		c->round = sealed_round;
-		if (c->phase != PHASE_OTHER)
+	u32 cookie = bpf_get_attach_cookie(ctx);
+	if (c->cookie != cookie) {
+		if (c->cookie && c->phase != PHASE_OTHER)
 			resync(c);
+		c->cookie = cookie;
 	}
 	return true;
 }
@@ -331,7 +328,7 @@ int sealed_read_ends(struct pt_regs *ctx)
 	u64 ptr = c->sealed_at;
 	c->sealed_at = 0;
 	s64 size = RESULT(ctx);
-	if (size > 0 && is_sealed(c))
+	if (size > 0 && is_sealed(c, ctx))
 		was_read(c, ptr, size, bpf_ktime_get_ns());
 	return 0;
 }
@@ -342,7 +339,7 @@ SEC("uprobe/secure_write")
 int sealed_write(struct pt_regs *ctx)
 {
 	struct conn *c = known();
-	if (c && is_sealed(c))
+	if (c && is_sealed(c, ctx))
 		was_sent(c, ARG2(ctx), ARG3(ctx), bpf_ktime_get_ns());
 	return 0;
 }

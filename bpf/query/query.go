@@ -29,7 +29,7 @@ type Family struct {
 	exits    link.Link
 	syscalls []link.Link
 	binaries map[string]*probed // by build-id and inode
-	round    uint32             // of looks at binaries
+	cookie   uint32             // that the last program was attached with
 	tended   tended
 }
 

@@ -149,7 +149,7 @@ struct conn {
 	u8 counted;  // the bytes of this simple query
 	u8 fatal;
 	u8 pad;
-	u32 round; // sealed_round as it was when this was last looked at
+	u32 cookie; // of the program that fed this last, 0 if none did
 	u32 watched; // watch_round as it was when this last looked at its container
 	u32 nth;  // statements that this simple query has completed
 	u32 code; // SQLSTATE in base 36
