@@ -46,14 +46,15 @@ static long title_byte(u32 i, struct title *t)
 	return 0;
 }
 
-// met_late reads from the title of a process who speaks on a connection that was there before.
+// met_late reads from the title of a process who speaks on a connection that was there before, or whose startup was not understood. It is asked when
+// the server has answered: before that, nobody knows whether it lets the client in.
 static __noinline int met_late(struct conn *c)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 	struct mm_struct *mm = NULL;
 	struct title t = {.c = c};
 	u64 begin = 0;
-	c->phase = PHASE_UNSYNCED;
+	__builtin_memset(&c->session, 0, sizeof(c->session));
 	read_field(mm, task, mm);
 	read_field(begin, mm, arg_start);
 	long n = bpf_probe_read_user_str(c->window, WINDOW, (void *)begin);

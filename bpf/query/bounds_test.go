@@ -380,6 +380,56 @@ func TestAClientThatAsksForTLSAndIsRefusedGoesOn(t *testing.T) {
 	}
 }
 
+func TestHowAConnectionBeginsIsKnownByItsFirstBytes(t *testing.T) {
+	ask, answer := asks(query("SELECT 1")), says(row("1"), done("SELECT 1"), ready())
+	begun := startup()
+	for sentence, row := range map[string]struct {
+		options Options
+		pieces  []piece
+		calls   uint64
+		who     event.Session
+		lost    map[string]uint64
+	}{
+		"a handshake of TLS, without a question, at the server's functions": {
+			options: Options{BinariesAlone: true},
+			pieces:  []piece{{what: read, bytes: []byte{0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3}}, begun[0], begun[1], ask, answer},
+			calls:   1, who: event.Session{User: "ada", Database: "shop"},
+		},
+		"a handshake of TLS, without a question": {
+			pieces: []piece{{what: read, bytes: []byte{0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3}}, begun[0], begun[1], ask, answer},
+			calls:  1, who: event.Session{User: "ada", Database: "shop"},
+		},
+		"the rest of a message, which begins as a startup does": {
+			pieces: []piece{{what: read, bytes: []byte{0, 0, 0, 1, 0, 0, 0, 1, 'x', 'y'}}, answer, ask, answer},
+			calls:  1, lost: map[string]uint64{"unsynced": 1},
+		},
+		"the rest of a message, which has no more": {
+			pieces: []piece{{what: read, bytes: []byte{0}}, {what: read, bytes: []byte{'Q', 0, 0, 0}}, answer, ask, answer},
+			calls:  1, lost: map[string]uint64{"framing": 1},
+		},
+		"a startup that is longer than it may be": {
+			pieces: []piece{{what: read, bytes: []byte{0, 0, 0x30, 0, 0, 3, 0, 0}}, answer, ask, answer},
+			calls:  1, lost: map[string]uint64{"unsynced": 1},
+		},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			d := drivenWith(t, row.options)
+			d.say(t, row.pieces...)
+			c := d.only(t)
+			if who := d.session(t, c.Key.Who); who != row.who || c.Calls != row.calls {
+				t.Errorf("%d calls by %v, want %d by %v", c.Calls, who, row.calls, row.who)
+			}
+			want := row.lost
+			if want == nil {
+				want = map[string]uint64{}
+			}
+			if diff := cmp.Diff(want, d.lost(t)); diff != "" {
+				t.Errorf("lost: %s", diff)
+			}
+		})
+	}
+}
+
 func TestTwoTextsInPiecesAtOnePlaceAreBothCounted(t *testing.T) {
 	d := newDriven(t)
 	first := d.pid

@@ -24,8 +24,14 @@ type driven struct {
 
 func newDriven(t *testing.T) *driven {
 	t.Helper()
+	return drivenWith(t, Options{})
+}
+
+func drivenWith(t *testing.T, o Options) *driven {
+	t.Helper()
 	observed.NeedsRoot(t)
-	f, err := Load(Options{drive: true})
+	o.drive = true
+	f, err := Load(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,21 +49,48 @@ static __always_inline void await_startup(struct conn *c)
 	c->in.length = 0;
 }
 
-// meet decides by the first bytes of a connection: a startup message begins with the high bytes of a small length, a TLS record with its
-// type and version, and no message of a connection that goes on begins with either.
-static __always_inline void meet(struct conn *c)
+// Records of TLS: what a handshake says, and its alerts, changes of the cipher and data.
+enum { TLS_CIPHER = 0x14, TLS_ALERT, TLS_HANDSHAKE, TLS_DATA };
+
+// begins says whether so many bytes, eight at most, may begin a startup message: a length, and a version or what is asked for instead.
+static __always_inline bool begins(const u8 *b, u32 size)
 {
-	u8 b[2] = {};
-	u32 size = c->size < 2 ? 1 : 2;
-	if (bpf_probe_read_user(b, size, (void *)c->ptr))
+	u32 length = (u32)b[0] << 24 | (u32)b[1] << 16 | (u32)b[2] << 8 | b[3];
+	u32 code = (u32)b[4] << 24 | (u32)b[5] << 16 | (u32)b[6] << 8 | b[7];
+	if (size < 8)
+		return !b[0] && length <= STARTUP_MOST;
+	return length >= 8 && length <= STARTUP_MOST && (code >> 16 == 3 || code == CODE_SSL || code == CODE_GSS || code == CODE_CANCEL);
+}
+
+// meet decides by the first bytes of a connection, and says whether they are its messages. A startup message is known by its length and its code,
+// a record of TLS by its type and version; what begins with neither was there before. A client that does not ask for TLS first begins with a
+// handshake (sslnegotiation=direct): both hooks see that, as the server's function reads its first byte before it knows.
+static __always_inline bool meet(struct conn *c)
+{
+	u8 b[8] = {};
+	u32 size = c->size;
+	if (size > sizeof(b))
+		size = sizeof(b);
+	if (!bounded(&size, sizeof(b)) || bpf_probe_read_user(b, size, (void *)c->ptr)) {
 		lose(LOST_FAULTS);
-	else if (b[0] == 0)
-		return await_startup(c);
-	else if (b[0] >= 0x14 && b[0] <= 0x17 && b[1] <= 3 && c->feeder == FED_BY_SYSCALLS) {
-		c->feeder = FED_BY_UPROBES;
-		return;
+		c->phase = PHASE_UNSYNCED;
+		return true;
 	}
-	met_late(c);
+	if (b[0] == TLS_HANDSHAKE && b[1] <= 3) {
+		c->feeder = FED_BY_UPROBES;
+		c->sealed_at = 0; // of the call that is reading this now
+		await_startup(c);
+		return false;
+	}
+	if (b[0] >= TLS_CIPHER && b[0] <= TLS_DATA && b[1] <= 3 && c->feeder == FED_BY_SYSCALLS) {
+		c->feeder = FED_BY_UPROBES;
+		return false;
+	}
+	if (begins(b, size))
+		await_startup(c);
+	else
+		c->phase = PHASE_UNSYNCED;
+	return true;
 }
 
 // was_read takes what a backend has read.
@@ -72,8 +99,8 @@ static __noinline int was_read(struct conn *c, u64 ptr, u32 size, u64 now)
 	begin(c, ptr, size, now);
 	c->wanted = 0; // it reads on when it is done with what it read before
 	c->ahead = c->ran = c->reported = 0;
-	if (c->phase == PHASE_FRESH)
-		meet(c);
+	if (c->phase == PHASE_FRESH && !meet(c))
+		return 0;
 	if (c->phase == PHASE_ASKED)
 		c->phase = PHASE_STARTUP; // nobody saw the answer, and the client goes on
 	if (c->phase == PHASE_UNSYNCED)
@@ -98,6 +125,8 @@ static __always_inline void sync(struct conn *c)
 		return;
 	if (b[0] != 'Z' || b[1] || b[2] || b[3] || b[4] != 5)
 		return;
+	if (!c->who)
+		met_late(c);
 	c->phase = PHASE_READY;
 	pop_until(c, 0);
 	c->in.have = c->out.have = 0;
@@ -119,7 +148,7 @@ static __noinline int was_sent(struct conn *c, u64 ptr, u32 size, u64 now)
 		return 0;
 	}
 	if (c->phase == PHASE_FRESH)
-		met_late(c);
+		c->phase = PHASE_UNSYNCED;
 	if (c->phase == PHASE_UNSYNCED)
 		sync(c);
 	else if (follows(c)) {

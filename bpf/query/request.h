@@ -358,7 +358,8 @@ static long request_step(u32 i, struct scan *ctx)
 		c->in.bytes += took;
 		if (c->in.have < 5)
 			return 0;
-		if (c->in.length < 4 || c->in.length > MESSAGE_MOST || !known_request(c->in.type) || (c->in.type == 0) != (c->phase == PHASE_STARTUP)) {
+		u32 most = c->in.type ? MESSAGE_MOST : STARTUP_MOST;
+		if (c->in.length < 4 || c->in.length > most || !known_request(c->in.type) || (c->in.type == 0) != (c->phase == PHASE_STARTUP)) {
 			lose(LOST_FRAMING);
 			resync(c);
 			return 1;

@@ -9,6 +9,7 @@
 enum {
 	ROUND = 16, // bytes that one round of a loop takes: a round has its price, and so has checking what a longer one may do
 	MESSAGE_MOST = 1 << 30, // PostgreSQL's own bound (PQ_LARGE_MESSAGE_LIMIT is MaxAllocSize - 1)
+	STARTUP_MOST = 10000,   // the same for a startup message (MAX_STARTUP_PACKET_LENGTH)
 	CODE_SSL = 80877103,
 	CODE_GSS = 80877104,
 	CODE_CANCEL = 80877102,
