@@ -11,14 +11,14 @@ import (
 )
 
 // TestTheCollectorKnowsTheContainersLimit: at the whole limit the kernel kills before the collector makes an effort; far below it works
-// for nothing.
+// for nothing. What the kernel keeps for programs of ours counts as the container's, and is nothing that the collector could give back.
 func TestTheCollectorKnowsTheContainersLimit(t *testing.T) {
-	for _, file := range []string{"manager/manager.yaml", "probe/daemonset.yaml"} {
-		t.Run(file, func(t *testing.T) { knowsLimit(t, "../config/"+file) })
+	for file, kernel := range map[string]int64{"manager/manager.yaml": 0, "probe/daemonset.yaml": 48 << 20} {
+		t.Run(file, func(t *testing.T) { knowsLimit(t, "../config/"+file, kernel) })
 	}
 }
 
-func knowsLimit(t *testing.T, file string) {
+func knowsLimit(t *testing.T, file string, kernel int64) {
 	t.Helper()
 	raw, err := os.ReadFile(file)
 	if err != nil {
@@ -40,9 +40,9 @@ func knowsLimit(t *testing.T, file string) {
 				if err != nil {
 					t.Fatalf("GOMEMLIMIT %q: %v", e.Value, err)
 				}
-				limit := c.Resources.Limits.Memory().Value()
+				limit := c.Resources.Limits.Memory().Value() - kernel
 				if share := float64(goes.Value()) / float64(limit); share < 0.85 || share > 0.9 {
-					t.Errorf("GOMEMLIMIT %s is %.0f %% of limits.memory %s; want 85 to 90 %%", e.Value, share*100, c.Resources.Limits.Memory())
+					t.Errorf("GOMEMLIMIT %s is %.0f %% of limits.memory %s without the kernel's %d MiB; want 85 to 90 %%", e.Value, share*100, c.Resources.Limits.Memory(), kernel>>20)
 				}
 			}
 		}

@@ -76,11 +76,8 @@ type instance struct {
 	waiting    map[Statement]*waiting
 }
 
-// waiting is a statement that is counted as Other.
-type waiting struct {
-	text  string
-	score float64
-}
+// waiting is a statement that is counted as Other. Its text comes with its next call, so that none is kept for what is not shown.
+type waiting struct{ score float64 }
 
 type placed struct {
 	Sums
@@ -163,10 +160,13 @@ func (i *instance) take(d *Sums, c Counted, most int) {
 	score := float64(d.Latency) + float64(d.Calls)
 	p := i.statements[s]
 	if p == nil && s.Query != Other && len(i.statements) < most {
-		p = &placed{text: c.Text}
+		p = &placed{}
 		i.statements[s] = p
 	}
 	if p != nil {
+		if p.text == "" { // it was not known, or not to be shown
+			p.text = c.Text
+		}
 		p.add(d)
 		p.score += score
 		return
@@ -177,7 +177,7 @@ func (i *instance) take(d *Sums, c Counted, most int) {
 	}
 	w := i.waiting[s]
 	if w == nil && len(i.waiting) < mostWaiting {
-		w = &waiting{text: c.Text}
+		w = &waiting{}
 		i.waiting[s] = w
 	}
 	if w != nil {
@@ -223,7 +223,7 @@ func (i *instance) rank() (displaced uint64) {
 		}
 		delete(i.statements, loser)
 		delete(i.waiting, winner)
-		i.statements[winner] = &placed{text: w.text, score: w.score}
+		i.statements[winner] = &placed{score: w.score}
 		displaced++
 	}
 	for _, p := range i.statements {

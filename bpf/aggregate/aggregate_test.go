@@ -1,8 +1,13 @@
 package aggregate
 
 import (
+	"fmt"
+	"iter"
+	"maps"
+	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,6 +78,29 @@ func TestAStatementThatWeighsMoreTakesThePlaceOfOneThatWeighsLess(t *testing.T) 
 	table.Rank()
 	if table.Displaced() != 1 {
 		t.Error("two statements take turns")
+	}
+}
+
+func TestATextIsShownOnceItIsKnown(t *testing.T) {
+	table := New(Options{Statements: 1})
+	text := ""
+	whose := func(k event.Key) (Counted, bool) {
+		c, ok := asPrint(k)
+		c.Text = text
+		return c, ok
+	}
+	shown := func() string {
+		for c := range table.Statements(orders) {
+			return c.Text
+		}
+		return ""
+	}
+	for n, row := range []struct{ text, want string }{{"", ""}, {"SELECT ?", "SELECT ?"}, {"", "SELECT ?"}} {
+		text = row.text
+		table.Take(slices.Values([]event.Counts{counted(1, uint64(n+1), 0)}), whose)
+		if got := shown(); got != row.want {
+			t.Errorf("after %d calls %q is shown, want %q", n+1, got, row.want)
+		}
 	}
 }
 
@@ -174,13 +202,69 @@ func TestTextsThatAreCutAlikeStayApart(t *testing.T) {
 	}
 }
 
+// every print that has a text.
+func every(n *Names) iter.Seq2[uint64, bool] {
+	return func(yield func(uint64, bool) bool) {
+		for print := range n.texts {
+			if !yield(print, true) {
+				return
+			}
+		}
+	}
+}
+
+func TestATextOfManyStatementsIsBounded(t *testing.T) {
+	names := NewNames()
+	text := strings.Repeat("a;", 2048)
+	names.Learn(event.Event{Key: event.Key{Print: 1}, Text: text, Whole: len(text)})
+	if n := len(names.texts[1].forms); n != mostForms {
+		t.Errorf("%d statements have names", n)
+	}
+	last, _ := names.Of(event.Key{Print: 1, Nth: mostForms - 1})
+	cut, known := names.Of(event.Key{Print: 1, Nth: 2047})
+	if last.Text != "a" || !known || cut.Text != " …" {
+		t.Errorf("%+v and %+v", last, cut)
+	}
+}
+
+func TestTheBytesOfTextsAreBounded(t *testing.T) {
+	names := NewNames()
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	const texts = 300
+	for print := range uint64(texts) {
+		text := strings.Repeat(fmt.Sprintf("aa+bb+cc%d;", print), 512)[:4096]
+		names.Learn(event.Event{Key: event.Key{Print: print + 1}, Text: text, Whole: 4096})
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if took := after.HeapAlloc - before.HeapAlloc; took > uint64(names.size)*5/4 {
+		t.Errorf("%d texts took %d bytes and are reckoned with %d", len(names.texts), took, names.size)
+	}
+	names.size = mostBytes - 100
+	names.Learn(event.Event{Key: event.Key{Print: texts + 1}, Text: "SELECT 1", Whole: 8})
+	if !names.Full() || len(names.texts) != texts {
+		t.Errorf("%d texts of %d bytes are known", len(names.texts), names.size)
+	}
+}
+
 func TestTextsAreBounded(t *testing.T) {
 	names := NewNames()
 	for print := range uint64(mostTexts + 1) {
 		names.Learn(event.Event{Key: event.Key{Print: print + 1}, Text: "SELECT 1", Whole: 8})
 	}
-	if len(names.forms) != 1 || names.Dropped() != 1 {
-		t.Errorf("%d texts are known and %d times they were dropped", len(names.forms), names.Dropped())
+	if len(names.texts) != mostTexts || names.Dropped() != 1 || !names.Full() {
+		t.Errorf("%d texts are known and %d found no room", len(names.texts), names.Dropped())
+	}
+	if names.Drop(maps.Collect(every(names))) || !names.Full() {
+		t.Error("room was made by dropping nothing")
+	}
+	if !names.Drop(map[uint64]bool{7: true}) || names.Full() || names.size != names.texts[7].size {
+		t.Errorf("%d texts of %d bytes are known", len(names.texts), names.size)
+	}
+	if _, known := names.Of(event.Key{Print: 7}); !known {
+		t.Error("a text that was to be kept is not known")
 	}
 	long := label(string(slices.Repeat([]rune{'ä'}, 1000)))
 	if len(long) > mostLabel {

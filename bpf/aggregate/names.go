@@ -4,16 +4,20 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
+	"iter"
+	"maps"
 	"strings"
 
 	"github.com/plimsoll-dev/plimsoll-operator/bpf/event"
 	"github.com/plimsoll-dev/plimsoll-operator/bpf/statement"
 )
 
+// Bounds of the texts that are remembered. A client writes them, so each is needed.
 const (
-	// mostTexts bounds the texts that are remembered, as the kernel's side bounds those that it has sent. What falls out is Other until it
-	// is sent again.
-	mostTexts = 16384
+	// mostTexts bounds their number, as the kernel's side bounds those that it has sent, and mostBytes what they take.
+	mostTexts, mostBytes = 16384, 32 << 20
+	// mostForms bounds the statements of one text that have names of their own.
+	mostForms = 64
 	// mostLabel bounds a text as a label, in bytes.
 	mostLabel = 1024
 )
@@ -21,53 +25,104 @@ const (
 // Query is a statement in its normal form.
 type Query struct{ ID, Text string }
 
+// known is what a print stands for.
+type known struct {
+	forms []Query
+	cut   bool // the text has more statements than forms, or may have
+	size  int
+}
+
 // Names tells statements by the prints that the kernel counts under. Its methods may not be called side by side.
 type Names struct {
-	forms   map[uint64][]Query // by print
-	cut     map[uint64]bool    // prints whose text is not whole
+	texts   map[uint64]known // by print
+	size    int              // of all
+	full    bool             // a text found no room since the last Drop that made some
 	dropped uint64
 }
 
 // NewNames knows no text yet.
-func NewNames() *Names { return &Names{forms: map[uint64][]Query{}, cut: map[uint64]bool{}} }
+func NewNames() *Names { return &Names{texts: map[uint64]known{}} }
 
-// Learn takes the text of a print. Whole is its size before the kernel's side cut it.
+// Learn takes the text of a print. Whole is its size before the kernel's side cut it. While there is no room, the text is not taken: what it stands
+// for is Other until Drop makes room and the text is sent again.
 func (n *Names) Learn(e event.Event) {
 	of := e.Key.Print
-	if _, known := n.forms[of]; !known && len(n.forms) >= mostTexts {
-		n.dropped++
-		clear(n.forms)
-		clear(n.cut)
+	before, again := n.texts[of]
+	if !again && (n.full || len(n.texts) >= mostTexts) {
+		n.refuse()
+		return
 	}
-	var queries []Query
+	k := known{cut: e.Whole > len(e.Text)}
 	for nth, form := range statement.Forms(e.Text) {
+		if nth == mostForms {
+			k.cut = true
+			break
+		}
 		q := Query{ID: id(form.ID), Text: label(form.Text)}
 		if e.Whole > len(e.Text) {
 			q = cutQuery(of, uint32(nth), q.Text)
 		}
-		queries = append(queries, q)
+		k.forms = append(k.forms, q)
+		k.size += sizeOf(q)
 	}
-	n.forms[of] = queries
-	if e.Whole > len(e.Text) {
-		n.cut[of] = true
+	k.size += entrySize
+	if n.size-before.size+k.size > mostBytes {
+		n.refuse()
+		return
 	}
+	n.size += k.size - before.size
+	n.texts[of] = k
+}
+
+func (n *Names) refuse() {
+	n.full = true
+	n.dropped++
+}
+
+// What an entry of the map takes beside its statements, and a statement beside its strings.
+const entrySize, querySize = 96, 32
+
+func sizeOf(q Query) int { return querySize + len(q.ID) + len(q.Text) }
+
+// Full says whether a text found no room.
+func (n *Names) Full() bool { return n.full }
+
+// Known are the prints whose text is known.
+func (n *Names) Known() iter.Seq[uint64] { return maps.Keys(n.texts) }
+
+// Drop forgets the texts that are not of these prints, and says whether it did: the kernel's side is then to send all but those that are Known
+// again when it meets them.
+func (n *Names) Drop(but map[uint64]bool) bool {
+	before := len(n.texts)
+	maps.DeleteFunc(n.texts, func(of uint64, k known) bool {
+		if but[of] {
+			return false
+		}
+		n.size -= k.size
+		return true
+	})
+	if len(n.texts) == before {
+		return false
+	}
+	n.full = false
+	return true
 }
 
 // Of tells which statement a key counts. It is not ok if the text is not known.
 func (n *Names) Of(k event.Key) (Query, bool) {
-	forms, known := n.forms[k.Print]
+	text, ok := n.texts[k.Print]
 	switch {
-	case k.Print == 0 || !known:
+	case k.Print == 0 || !ok:
 		return Query{}, false
-	case int(k.Nth) < len(forms):
-		return forms[k.Nth], true
-	case n.cut[k.Print]:
+	case int(k.Nth) < len(text.forms):
+		return text.forms[k.Nth], true
+	case text.cut:
 		return cutQuery(k.Print, k.Nth, ""), true
 	}
 	return Query{}, false
 }
 
-// Dropped counts how often all texts were forgotten, because there were too many.
+// Dropped counts texts that found no room.
 func (n *Names) Dropped() uint64 { return n.dropped }
 
 // cutQuery is a statement of a text that is not whole: its end is known to its print alone.
@@ -79,12 +134,12 @@ func cutQuery(of uint64, nth uint32, text string) Query {
 
 func id(hash uint64) string { return fmt.Sprintf("%016x", hash) }
 
-// label makes a text fit for a label: valid, and not long.
+// label makes a text fit for a label: valid, and not long. It is a copy, so that nothing else of a text is kept for its sake.
 func label(text string) string {
 	const more = "…"
 	text = strings.ToValidUTF8(text, "\ufffd")
 	if len(text) <= mostLabel {
-		return text
+		return strings.Clone(text)
 	}
 	return strings.ToValidUTF8(text[:mostLabel-len(more)], "") + more
 }

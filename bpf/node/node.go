@@ -156,9 +156,24 @@ func (n *Node) look(now time.Time) {
 // take adds up what was counted. The counts are copied before the texts are read: then each text that was sent for them is known.
 func (n *Node) take() error {
 	counts := slices.Collect(n.family.Counts())
-	err := n.read()
+	err := errors.Join(n.drop(counts), n.read())
 	n.table.Take(slices.Values(counts), n.whose)
 	return errors.Join(err, n.family.Tend())
+}
+
+// drop forgets texts of statements that have no counts, if texts found no room. What of that is still at work or comes again is sent again.
+func (n *Node) drop(counts []event.Counts) error {
+	if !n.names.Full() {
+		return nil
+	}
+	placed := map[uint64]bool{}
+	for _, c := range counts {
+		placed[c.Key.Print] = true
+	}
+	if !n.names.Drop(placed) {
+		return nil
+	}
+	return n.family.ForgetTexts(n.names.Known())
 }
 
 // read takes the texts that were seen for the first time.
@@ -225,7 +240,7 @@ func (n *Node) Look(show func(export.Sight)) {
 	if lost == nil {
 		lost = map[string]uint64{}
 	}
-	lost["names"], lost["cgroups"] = n.names.Dropped(), n.skipped
+	lost["forgotten"], lost["cgroups"] = n.names.Dropped(), n.skipped
 	sight := export.Sight{
 		Table: n.table, Lost: lost, Hooks: map[string]bool{"syscalls": n.syscalls == nil, "programs": false},
 		Instances: map[string]int{measured: 0, partly: 0, unseen: 0, waiting: 0},

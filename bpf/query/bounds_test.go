@@ -3,7 +3,9 @@ package query
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgproto3"
 
+	"github.com/plimsoll-dev/plimsoll-operator/bpf/aggregate"
 	"github.com/plimsoll-dev/plimsoll-operator/bpf/event"
 )
 
@@ -486,5 +489,90 @@ func TestTheMapsStayInTheirBound(t *testing.T) {
 	t.Logf("fixed %d KiB, connections %d KiB, deep pipelines and sessions at most %d KiB", fixed>>10, conns>>10, rest>>10)
 	if sum := fixed + conns + rest; sum > 32<<20 {
 		t.Errorf("%d KiB", sum>>10)
+	}
+}
+
+func TestTheTextOfAPreparedStatementThatWasForgottenIsLearnedAgain(t *testing.T) {
+	d := newDriven(t)
+	d.say(t, startup()...)
+	run := func(name string) []piece {
+		return []piece{asks(bind("", name), execute(""), syncs()), reports("SELECT " + name), says(bound(), done("SELECT 1"), ready())}
+	}
+	for _, name := range []string{"kept", "lost"} {
+		d.say(t, asks(parse(name, "SELECT "+name), syncs()), says(parsed(), ready()))
+		d.say(t, run(name)...)
+	}
+	d.read(t)
+	for of, text := range d.texts {
+		if text == "SELECT lost" {
+			delete(d.texts, of)
+		}
+	}
+	if err := d.family.ForgetTexts(maps.Keys(d.texts)); err != nil {
+		t.Fatal(err)
+	}
+	clear(d.texts)
+	for range 3 {
+		d.say(t, slices.Concat(run("kept"), run("lost"))...)
+	}
+	d.read(t)
+	if diff := cmp.Diff([]string{"SELECT lost"}, slices.Collect(maps.Values(d.texts))); diff != "" {
+		t.Errorf("texts: %s", diff)
+	}
+	if diff := cmp.Diff(map[string]uint64{"prepared": 1}, d.lost(t)); diff != "" {
+		t.Errorf("lost: %s", diff)
+	}
+}
+
+// What a reader forgets is told again when it next comes, and what it keeps it knows for good.
+func TestAStatementThatComesAgainAndAgainKeepsItsNameWhateverElseComes(t *testing.T) {
+	d := newDriven(t)
+	d.say(t, startup()...)
+	names := aggregate.NewNames()
+	ask := func(text string) { d.say(t, asks(query(text)), says(done("SELECT 1"), ready())) }
+	often := d.print(t, "SELECT often")
+	take := func() {
+		placed := map[uint64]bool{}
+		for c := range d.family.Counts() {
+			placed[c.Key.Print] = true
+		}
+		if names.Full() && names.Drop(placed) {
+			if err := d.family.ForgetTexts(names.Known()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for more := true; more; {
+			batch, err := d.family.Read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range batch.Events {
+				names.Learn(e)
+			}
+			more = len(batch.Events) > 0
+		}
+		d.tend(t)
+	}
+	const texts, each = 40000, 500
+	for n := range texts {
+		ask(fmt.Sprintf("SELECT c%d", n))
+		if n%each == 0 {
+			ask("SELECT often")
+			take()
+			if _, known := names.Of(event.Key{Print: often}); !known {
+				t.Fatalf("after %d other texts nobody knows it", n)
+			}
+		}
+	}
+	if names.Dropped() == 0 {
+		t.Fatal("there was room for all")
+	}
+	for n := range texts / each { // the first ones were forgotten, some others refused
+		text := fmt.Sprintf("SELECT c%d", each*n)
+		ask(text)
+		take()
+		if _, known := names.Of(event.Key{Print: d.print(t, text)}); !known {
+			t.Fatalf("%q came again, and nobody knows it", text)
+		}
 	}
 }

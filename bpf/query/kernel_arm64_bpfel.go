@@ -229,6 +229,7 @@ const (
 	kernelVarFirstFeeder       = "first_feeder"
 	kernelVarRecordType        = "record_type"
 	kernelVarTending           = "tending"
+	kernelVarTextRound         = "text_round"
 	kernelVarWatchRound        = "watch_round"
 )
 
@@ -315,6 +316,7 @@ type kernelVariableSpecs struct {
 	FirstFeeder *ebpf.VariableSpec `ebpf:"first_feeder"`
 	RecordType  *ebpf.VariableSpec `ebpf:"record_type"`
 	Tending     *ebpf.VariableSpec `ebpf:"tending"`
+	TextRound   *ebpf.VariableSpec `ebpf:"text_round"`
 	WatchRound  *ebpf.VariableSpec `ebpf:"watch_round"`
 }
 
@@ -381,6 +383,7 @@ type kernelVariables struct {
 	FirstFeeder *ebpf.Variable `ebpf:"first_feeder"`
 	RecordType  *ebpf.Variable `ebpf:"record_type"`
 	Tending     *ebpf.Variable `ebpf:"tending"`
+	TextRound   *ebpf.Variable `ebpf:"text_round"`
 	WatchRound  *ebpf.Variable `ebpf:"watch_round"`
 }
 

@@ -63,7 +63,7 @@ struct {
 	__type(value, u64);
 } raws SEC(".maps");
 
-// Prints whose text user space has been sent. One that is forgotten is sent again.
+// Prints whose text user space has been sent, each mixed with text_round. One that is forgotten is sent again.
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -130,6 +130,29 @@ struct {
 // whether that is of its own container.
 volatile u64 tending;
 volatile u32 watch_round;
+
+// text_round grows whenever user space has forgotten texts: no text is known then, neither by its bytes nor by its print, and each is sent again
+// when it next comes.
+volatile u32 text_round;
+
+// told_as is the key in texts of a print: of one round no two are alike.
+static __always_inline u64 told_as(u64 print, u32 round)
+{
+	return print ^ round * 0x9fb21c651e98df25ULL;
+}
+
+static __always_inline bool is_told(u64 print)
+{
+	u64 key = told_as(print, text_round);
+	return bpf_map_lookup_elem(&texts, &key) != NULL;
+}
+
+static __always_inline bool tell_no_more(u64 print, u32 round)
+{
+	u64 key = told_as(print, round);
+	u8 one = 1;
+	return !bpf_map_update_elem(&texts, &key, &one, BPF_ANY);
+}
 
 static __always_inline void lose(u32 reason)
 {

@@ -30,6 +30,7 @@ type Family struct {
 	syscalls []link.Link
 	binaries map[string]*probed // by build-id and inode
 	cookie   uint32             // that the last program was attached with
+	round    uint32             // of texts that were forgotten
 	tended   tended
 }
 

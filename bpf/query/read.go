@@ -39,6 +39,20 @@ func (f *Family) Read() (event.Batch, error) {
 	return batch, nil
 }
 
+// ForgetTexts lets each text be told again when it next comes, because the reader has forgotten all but those of these prints.
+func (f *Family) ForgetTexts(but iter.Seq[uint64]) error {
+	f.round++
+	for of := range but {
+		if _, err := f.tend(tendTold, of, uint64(f.round)); err != nil {
+			return err
+		}
+	}
+	if err := f.kernel.TextRound.Set(f.round); err != nil {
+		return fmt.Errorf("let texts be told again: %w", err)
+	}
+	return nil
+}
+
 // decode makes an event of a record of the ring.
 func decode(raw []byte) (event.Event, error) {
 	var r kernelRecord

@@ -283,7 +283,8 @@ static __noinline int request_end(struct conn *c)
 		return 0;
 	case 'B': {
 		u64 print = remembered(c, c->name, 0);
-		if (!print) {
+		// After a round of texts, user space may have forgotten that of a statement with a name; one without is sent with each Parse.
+		if (!print || (text_round && c->name != FNV_START && !is_told(print))) {
 			lose(LOST_PREPARED);
 			want(c);
 		}

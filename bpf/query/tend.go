@@ -19,6 +19,7 @@ const (
 	tendOffer
 	tendRetire
 	tendSessions
+	tendTold
 )
 
 // What a place is: enum life of types.h.

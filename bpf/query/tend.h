@@ -13,6 +13,7 @@ enum tend {
 	TEND_OFFER,    // a place (second argument) that is vacant
 	TEND_RETIRE,   // take this place (second argument) from its key
 	TEND_SESSIONS, // begin this round (second argument) of tending, and forget sessions that nobody has had for two
+	TEND_TOLD,     // the text of this print (second argument) is known in this round of texts (third)
 };
 
 // reserve makes places for what of a cgroup finds no place of its own: successes and errors.
@@ -121,6 +122,8 @@ int tend(u64 *ctx)
 		return retire(ctx[1]);
 	case TEND_SESSIONS:
 		return sweep_sessions(ctx[1]);
+	case TEND_TOLD:
+		return tell_no_more(ctx[1], ctx[2]);
 	}
 	return 0;
 }

@@ -82,7 +82,7 @@ enum lost {
 	LOST_FAULTS,      // a buffer that could not be read
 	LOST_KEYS,        // no room for another key: counted under the cgroup's print 0
 	LOST_UNITS,       // a pipeline deeper than the memory for it: counted under print 0; one of 65,536 units is given up until its answer ends
-	LOST_PREPARED,    // a prepared statement that nobody saw prepared, or that was forgotten: counted under print 0
+	LOST_PREPARED,    // a prepared statement that nobody saw prepared, or that was forgotten: counted under print 0; or user space forgot its text
 	LOST_TEXTS,       // a first text that found no room in the ring; it is tried again with the next statement of the kind
 	LOST_RECORDS,     // a slow or failed statement that found no room in the ring; it is counted all the same
 	LOST_ABORTED,     // a statement under way when its process ended

@@ -142,7 +142,7 @@ static __noinline int recall(struct conn *c, u32 size)
 	c->raw = 0;
 	if (size > RAW_MOST || size > c->size - c->off)
 		return 0;
-	struct scan s = {.c = c, .hash = size, .ptr = c->ptr + c->off, .size = size};
+	struct scan s = {.c = c, .hash = size | (u64)text_round << 32, .ptr = c->ptr + c->off, .size = size};
 	bpf_loop(RAW_MOST / WINDOW, raw_step, &s, 0);
 	c->filled = 0; // the window holds something else now
 	if (s.size != size)
@@ -268,13 +268,13 @@ static __noinline int text_end(struct conn *c)
 {
 	u64 print = lex_end(&c->text);
 	c->print = print;
-	u8 one = 1;
 	u32 end = c->off - 1;
-	bool known = bpf_map_lookup_elem(&texts, &print) != NULL;
+	u32 round = text_round;
+	bool known = is_told(print);
 	if (!known && (c->text_before || end > c->text_at)) {
 		known = show(c, end);
 		if (known)
-			bpf_map_update_elem(&texts, &print, &one, BPF_ANY);
+			tell_no_more(print, round); // if that was another one meanwhile, it is sent again
 	}
 	if (c->text_before)
 		let_go(c);
