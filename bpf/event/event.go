@@ -41,6 +41,24 @@ func (s State) String() string {
 // Class is the first two characters, the class of the error.
 func (s State) Class() string { return s.String()[:2] }
 
+// Parsed says whether a statement that ended so has surely been read to its end as SQL: then its literals are where they seem to be. In a text
+// that the server could not read, a stray quote turns round what is inside of strings and what is outside.
+func (s State) Parsed() bool {
+	switch s.String() {
+	case "42601", "22021", "22025", "22P05", "22P06": // syntax, encoding, escapes
+		return false
+	case "57014": // cancelled while it ran
+		return true
+	case "25P03": // the session was idle for too long
+		return false
+	}
+	switch s.Class() {
+	case "08", "53", "57", "58", "XX":
+		return false
+	}
+	return s != NoState
+}
+
 // Key is what is counted together.
 type Key struct {
 	Cgroup uint64 // of the container

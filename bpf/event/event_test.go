@@ -2,6 +2,7 @@ package event
 
 import (
 	"math"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -51,6 +52,21 @@ func TestQuantilesLieInTheirSlots(t *testing.T) {
 	for q, slot := range map[float64]int{0.01: 100, 0.5: 100, 0.99: 100, 0.999: 150, 1: 150} {
 		if got := c.Quantile(q); got < Bound(slot-1) || got > Bound(slot) {
 			t.Errorf("quantile %g is %v, not between %v and %v", q, got, Bound(slot-1), Bound(slot))
+		}
+	}
+}
+
+func TestATextThatWasNotReadAsSQLIsKnownByItsState(t *testing.T) {
+	for code, want := range map[string]bool{
+		"00000": true, "42703": true, "22012": true, "23505": true, "57014": true, "25P02": true, "40001": true,
+		"42601": false, "22021": false, "22P06": false, "57P01": false, "53200": false, "00001": false,
+	} {
+		n, err := strconv.ParseUint(code, 36, 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := State(n).Parsed(); got != want {
+			t.Errorf("%s: %v, want %v", code, got, want)
 		}
 	}
 }

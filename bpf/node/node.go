@@ -202,7 +202,10 @@ func (n *Node) whose(k event.Key) (aggregate.Counted, bool) {
 	}
 	c := aggregate.Counted{Instance: t.owner(), Statement: aggregate.Statement{Role: t.Role, Query: aggregate.Other}}
 	if q, known := n.names.Of(k); known {
-		c.Statement.Query, c.Statement.Session, c.Text = q.ID, n.session(k.Who), q.Text
+		c.Statement.Query, c.Statement.Session = q.ID, n.session(k.Who)
+		if k.State.Parsed() {
+			c.Text = q.Text
+		}
 	}
 	return c, true
 }
