@@ -16,7 +16,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -119,7 +118,7 @@ func runProbe(ctx context.Context, o probeOptions) error {
 	defer metrics.Registry.Unregister(collector)
 	err = errors.Join(
 		mgr.Add(manager.RunnableFunc(n.Run)),
-		mgr.AddHealthzCheck("alive", healthz.Ping),
+		mgr.AddHealthzCheck("alive", n.Alive),
 		mgr.AddReadyzCheck("looks", n.Ready),
 	)
 	if err != nil {

@@ -15,8 +15,12 @@ import (
 const mostProcesses = 1 << 22
 
 // Programs finds, for each container that is asked for, a process that runs a program of this name: the path of the program's file, below
-// proc, the node's /proc. A container whose processes do not run it now is left out.
+// proc, the node's /proc. A container whose processes do not run it now is left out. Those that were found are given back beside an error, too.
 func Programs(proc, name string, wanted map[Container]bool) (map[Container]string, error) {
+	return programs(proc, name, wanted, os.Readlink)
+}
+
+func programs(proc, name string, wanted map[Container]bool, readlink func(string) (string, error)) (map[Container]string, error) {
 	found := map[Container]string{}
 	if len(wanted) == 0 {
 		return found, nil
@@ -30,6 +34,7 @@ func Programs(proc, name string, wanted map[Container]bool) (map[Container]strin
 	if err != nil {
 		return nil, fmt.Errorf("list the node's processes: %w", err)
 	}
+	var refused error
 	for _, entry := range entries {
 		if _, err := strconv.ParseUint(entry, 10, 32); err != nil {
 			continue
@@ -39,16 +44,16 @@ func Programs(proc, name string, wanted map[Container]bool) (map[Container]strin
 			continue
 		}
 		path := filepath.Join(proc, entry, "exe")
-		file, err := os.Readlink(path)
-		if errors.Is(err, fs.ErrPermission) {
-			return nil, fmt.Errorf("find the program of process %s: %w; the probe needs the capability SYS_PTRACE", entry, err)
+		file, err := readlink(path)
+		if errors.Is(err, fs.ErrPermission) && refused == nil { // one speaks for all
+			refused = fmt.Errorf("find the program of process %s: %w; the probe needs the capability SYS_PTRACE", entry, err)
 		}
 		// A process may end at any time, and a file may have been replaced under it.
 		if err == nil && filepath.Base(strings.TrimSuffix(file, " (deleted)")) == name {
 			found[whose] = path
 		}
 	}
-	return found, nil
+	return found, refused
 }
 
 // cgroupOf reads whose a process is, by its cgroup of version 2.

@@ -1,6 +1,7 @@
 package attribute
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,5 +88,28 @@ func TestTheProgramOfAContainersProcess(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[Container]string{ours: filepath.Join(proc, "71", "exe")}, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+func TestAProcessThatMayNotBeLookedAtHidesNoOther(t *testing.T) {
+	proc, id := t.TempDir(), strings.Repeat("0123456789abcdef", 4)
+	ours, theirs := Container{Pod: uid, ID: id}, Container{Pod: uid, ID: strings.Repeat("f", 64)}
+	for pid, c := range map[string]Container{"70": theirs, "71": ours, "72": theirs} {
+		if err := os.Mkdir(filepath.Join(proc, pid), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(proc, pid, "cgroup"), []byte("0::/kubepods/pod"+c.Pod+"/"+c.ID+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	readlink := func(path string) (string, error) {
+		if path == filepath.Join(proc, "71", "exe") {
+			return "/usr/lib/postgresql/17/bin/postgres", nil
+		}
+		return "", &os.PathError{Op: "readlink", Path: path, Err: syscall.EACCES}
+	}
+	got, err := programs(proc, "postgres", map[Container]bool{ours: true, theirs: true}, readlink)
+	if diff := cmp.Diff(map[Container]string{ours: filepath.Join(proc, "71", "exe")}, got); diff != "" || !errors.Is(err, os.ErrPermission) {
+		t.Errorf("%v; -want +got\n%s", err, diff)
 	}
 }

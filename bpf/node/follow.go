@@ -26,8 +26,10 @@ const program = "postgres"
 type target struct {
 	attribute.Instance
 	cgroups []uint64
-	program string // that is probed
-	refused error  // why it is not
+	program string    // that is probed
+	refused error     // why it is not
+	again   time.Time // when to try it again; never if it is zero
+	opened  time.Time // since when its program is looked at; zero if it is not
 }
 
 func (t *target) owner() aggregate.Instance {
@@ -73,7 +75,7 @@ func (n *Node) follow(now time.Time) error {
 		n.walked, n.unwatched = now, n.watch()
 	}
 	if now.Sub(n.searched) >= searchEvery {
-		n.searched, n.unattached = now, n.attach()
+		n.searched, n.unattached = now, n.attach(now)
 	}
 	return errors.Join(err, n.unwatched, n.unattached)
 }
@@ -156,29 +158,82 @@ func (n *Node) watch() error {
 }
 
 // attach finds the programs of targets whose cgroups are known.
-func (n *Node) attach() error {
+func (n *Node) attach(now time.Time) error {
 	wanted := map[attribute.Container]bool{}
 	for container, t := range n.targets {
-		if len(t.cgroups) > 0 && t.program == "" && t.refused == nil {
+		if late := now.Sub(t.opened); !t.opened.IsZero() {
+			if late >= openMost && t.refused == nil {
+				n.refuse(t, fmt.Errorf("its program has not been read within %v", openMost), now)
+			}
+			continue
+		}
+		if len(t.cgroups) > 0 && t.program == "" && t.due(now) {
 			wanted[container] = true
 		}
 	}
 	found, err := attribute.Programs(n.Proc, program, wanted)
-	if err != nil {
-		return err
-	}
 	for container, path := range found {
+		if n.opening == openingMost {
+			return errors.Join(err, fmt.Errorf("%d programs are being read at one time, and none of these reads ends: others wait", openingMost))
+		}
+		n.opening++
 		t := n.targets[container]
-		t.program, err = n.family.AttachBinary(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // the process has ended meanwhile
-		}
-		if err != nil {
-			t.refused = err
-			n.Log.Error(err, "the connections through TLS of an instance are not seen", "namespace", t.Namespace, "instance", t.Name)
-			continue
-		}
-		n.Log.Info("measures an instance", "namespace", t.Namespace, "instance", t.Name, "program", t.program)
+		t.opened = now
+		// A file in a container is its user's, and may be on a file system that never answers: nobody waits for it.
+		go func() {
+			p, err := query.Open(path)
+			n.probe(container, t, p, err)
+		}()
 	}
-	return nil
+	return err
+}
+
+// probe attaches to the program of a target, which has been read.
+func (n *Node) probe(container attribute.Container, t *target, p *query.Program, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.opening--
+	t.opened = time.Time{}
+	if n.family == nil || n.targets[container] != t { // what it was for has ended meanwhile
+		if err == nil {
+			err = p.Close()
+		}
+		n.Log.V(1).Info("an instance ended while its program was read", "instance", t.Name, "error", err)
+		return
+	}
+	var id string
+	if err == nil {
+		id, err = n.family.Attach(p)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return // the process has ended meanwhile
+	}
+	if err != nil {
+		n.refuse(t, err, time.Now())
+		return
+	}
+	t.program, t.refused = id, nil
+	n.Log.Info("measures an instance", "namespace", t.Namespace, "instance", t.Name, "program", t.program)
+}
+
+// refuse notes that the program of a target is not probed, and says so when it was not before.
+func (n *Node) refuse(t *target, why error, now time.Time) {
+	if t.refused == nil {
+		n.Log.Error(why, "the connections through TLS of an instance are not seen", "namespace", t.Namespace, "instance", t.Name)
+	}
+	t.refuse(why, now)
+}
+
+// due says whether to look for the program of a target.
+func (t *target) due(now time.Time) bool {
+	return t.refused == nil || !t.again.IsZero() && !now.Before(t.again)
+}
+
+// refuse notes that the program of a target was not probed. What the file is does not change; anything else may.
+func (t *target) refuse(why error, now time.Time) {
+	t.refused, t.again = why, now.Add(retryEvery)
+	var unfit *query.UnfitError
+	if errors.As(why, &unfit) {
+		t.again = time.Time{}
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -28,6 +29,13 @@ const (
 	// walkEvery is how often cgroups are looked through when no instance waits for its own, and searchEvery how often they and processes are
 	// while one does.
 	walkEvery, searchEvery = time.Minute, 3 * time.Second
+	// retryEvery is how often a program is tried again that could not be probed.
+	retryEvery = time.Minute
+	// openMost is how long a program may be read before its instance is said to be partly seen, and openingMost how many are at one time: those
+	// that never end keep a thread each.
+	openMost, openingMost = 10 * time.Second, 64
+	// lookMost is after how long without an end of a look a probe is to be started again.
+	lookMost = 2 * time.Minute
 	// patience is after how many looks in a row that failed a node is no longer ready.
 	patience = 30
 	// mostSessions bounds the users and databases that are remembered; the kernel's side holds as many.
@@ -49,7 +57,8 @@ type Options struct {
 type Node struct {
 	Options
 	hierarchy string
-	syscalls  error // why system calls are not hooked
+	syscalls  error        // why system calls are not hooked
+	looked    atomic.Int64 // when the last look ended, in Unix seconds; 0 before the first began
 
 	mu sync.Mutex // over all below
 
@@ -60,6 +69,7 @@ type Node struct {
 	targets  map[attribute.Container]*target
 	cgroups  map[uint64]*target
 	skipped  uint64 // cgroups that walks left out
+	opening  int    // programs that are being read
 
 	took, ranked, walked, searched time.Time
 
@@ -101,8 +111,10 @@ func Start(o Options) (*Node, error) {
 func (n *Node) Run(ctx context.Context) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
+	n.looked.Store(time.Now().Unix())
 	for {
 		n.look(time.Now())
+		n.looked.Store(time.Now().Unix())
 		select {
 		case <-ctx.Done():
 			return n.close()
@@ -117,6 +129,18 @@ func (n *Node) close() error {
 	family := n.family
 	n.family = nil
 	return family.Close()
+}
+
+// Alive is a check of whether looks end. It waits for nobody.
+func (n *Node) Alive(*http.Request) error {
+	return alive(time.Unix(n.looked.Load(), 0), time.Now())
+}
+
+func alive(looked, now time.Time) error {
+	if since := now.Sub(looked); looked.Unix() > 0 && since >= lookMost {
+		return fmt.Errorf("the last look ended %v ago; one is due each %v", since.Round(time.Second), lookEvery)
+	}
+	return nil
 }
 
 // Ready is a check of whether looks succeed.

@@ -110,11 +110,17 @@ func (b *probed) learn(program *ebpf.Program) error {
 // AttachBinary sees the sealed connections of all servers that run this program: the file at path, which may be /proc/PID/exe. A program
 // that is probed already is left as it is. It gives back what DetachBinary knows the program by.
 func (f *Family) AttachBinary(path string) (string, error) {
-	file, sites, err := inspect(path)
+	p, err := Open(path)
 	if err != nil {
 		return "", err
 	}
-	b := &probed{file: file, activity: sites.Activity}
+	return f.Attach(p)
+}
+
+// Attach is AttachBinary of a program that was opened before, which it closes.
+func (f *Family) Attach(p *Program) (string, error) {
+	path, sites := p.file.Name(), p.sites
+	b := &probed{file: p.file, activity: sites.Activity}
 	id := sites.id()
 	if _, ok := f.binaries[id]; ok {
 		return id, b.close()

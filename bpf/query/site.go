@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strconv"
 	"syscall"
@@ -40,15 +41,43 @@ const (
 	buildIDMost  = 64
 )
 
-// Inspect chooses the sites of a program. It refuses a function whose first instructions the kernel could only step over with a trap: each
-// call would cost the server tens of microseconds. It reads at most 23 MB of the file, and takes as long as its file system does.
-func Inspect(path string) (Sites, error) {
+// Program is a file of a server that was looked at, and is open: what is probed is that, whatever becomes of its name.
+type Program struct {
+	file  *os.File
+	sites Sites
+}
+
+// Open looks at a program and chooses its sites. It refuses a function whose first instructions the kernel could only step over with a trap: each
+// call would cost the server tens of microseconds. It reads at most 23 MB of the file, and takes as long as its file system does: that may be a
+// user's own, and never answer.
+func Open(path string) (*Program, error) {
 	file, sites, err := inspect(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Program{file: file, sites: sites}, nil
+}
+
+// Close leaves the program as it is.
+func (p *Program) Close() error { return p.file.Close() }
+
+// Inspect chooses the sites of a program as Open does.
+func Inspect(path string) (Sites, error) {
+	p, err := Open(path)
 	if err != nil {
 		return Sites{}, err
 	}
-	return sites, file.Close()
+	return p.sites, p.Close()
 }
+
+// UnfitError says that a program cannot be probed, whenever it is tried again. Any other error may pass.
+type UnfitError struct{ Why error }
+
+// Error implements error.
+func (u *UnfitError) Error() string { return u.Why.Error() }
+
+// Unwrap gives what errors.Is looks at.
+func (u *UnfitError) Unwrap() error { return u.Why }
 
 // inspect leaves the file open, so that what is probed is what was looked at, whatever becomes of its name.
 func inspect(path string) (_ *os.File, _ Sites, err error) {
@@ -71,6 +100,10 @@ func inspect(path string) (_ *os.File, _ Sites, err error) {
 		return nil, Sites{}, fmt.Errorf("read the program %s: it is no file, but %s", path, info.Mode())
 	}
 	sites, err := sitesOf(file, info.Size())
+	var unread *fs.PathError
+	if err != nil && !errors.As(err, &unread) && !errors.Is(err, io.EOF) {
+		err = &UnfitError{Why: err}
+	}
 	if err != nil {
 		return nil, Sites{}, fmt.Errorf("%s: %w", path, err)
 	}

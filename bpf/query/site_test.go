@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -64,9 +65,14 @@ func TestInspectRefusesWhatIsNoPostgreSQL(t *testing.T) {
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"/proc/self/exe", file, filepath.Join(dir, "missing"), dir, pipe, "/dev/zero"} {
-		if _, err := Inspect(path); err == nil {
+	for path, final := range map[string]bool{"/proc/self/exe": true, file: true, filepath.Join(dir, "missing"): false, dir: false, pipe: false, "/dev/zero": false} {
+		_, err := Inspect(path)
+		if err == nil {
 			t.Errorf("%s was taken for a PostgreSQL server", path)
+		}
+		var unfit *UnfitError
+		if errors.As(err, &unfit) != final {
+			t.Errorf("%s: %v: whether it may pass is told wrongly", path, err)
 		}
 	}
 }
