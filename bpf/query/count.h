@@ -35,9 +35,19 @@ static __always_inline u32 bucket(u64 ns)
 	return at < BUCKETS ? at : BUCKETS - 1;
 }
 
+// Where claim takes a place from.
+enum { FROM_VACANT, FROM_KEPT };
+
+static __always_inline bool take(u32 *at, const u32 from)
+{
+	if (from == FROM_KEPT && !bpf_map_pop_elem(&kept, at))
+		return true;
+	return !bpf_map_pop_elem(&vacant, at);
+}
+
 // claim finds the counts of a key, or makes them. Two CPUs may miss the same key at once: BPF_NOEXIST lets one of them win, and the other
 // gives its place back and takes the winner's.
-static __always_inline struct counts *claim(struct key *key, u32 *at)
+static __always_inline struct counts *claim(struct key *key, u32 *at, const u32 from)
 {
 	u32 *found = bpf_map_lookup_elem(&places, key);
 	if (found) {
@@ -45,7 +55,7 @@ static __always_inline struct counts *claim(struct key *key, u32 *at)
 		return bpf_map_lookup_elem(&counted, found);
 	}
 	u32 fresh = 0;
-	if (!bpf_map_pop_elem(&vacant, &fresh)) {
+	if (take(&fresh, from)) {
 		struct counts *c = bpf_map_lookup_elem(&counted, &fresh);
 		if (!c)
 			return NULL;
@@ -69,7 +79,7 @@ static __always_inline struct counts *claim(struct key *key, u32 *at)
 // place finds the counts of a key, or those of the rest of its cgroup, which got a place when the cgroup began to be measured.
 static __always_inline struct counts *place(struct conn *c, struct key *key)
 {
-	struct counts *own = claim(key, &c->last_place);
+	struct counts *own = claim(key, &c->last_place, FROM_VACANT);
 	if (own)
 		return own;
 	struct key rest = {.cgroup = key->cgroup, .code = key->code ? 1 : 0};

@@ -203,6 +203,7 @@ const (
 	kernelMapBlank             = "blank"
 	kernelMapConns             = "conns"
 	kernelMapCounted           = "counted"
+	kernelMapKept              = "kept"
 	kernelMapLosses            = "losses"
 	kernelMapNames             = "names"
 	kernelMapPlaces            = "places"
@@ -295,6 +296,7 @@ type kernelMapSpecs struct {
 	Blank    *ebpf.MapSpec `ebpf:"blank"`
 	Conns    *ebpf.MapSpec `ebpf:"conns"`
 	Counted  *ebpf.MapSpec `ebpf:"counted"`
+	Kept     *ebpf.MapSpec `ebpf:"kept"`
 	Losses   *ebpf.MapSpec `ebpf:"losses"`
 	Names    *ebpf.MapSpec `ebpf:"names"`
 	Places   *ebpf.MapSpec `ebpf:"places"`
@@ -343,6 +345,7 @@ type kernelMaps struct {
 	Blank    *ebpf.Map `ebpf:"blank"`
 	Conns    *ebpf.Map `ebpf:"conns"`
 	Counted  *ebpf.Map `ebpf:"counted"`
+	Kept     *ebpf.Map `ebpf:"kept"`
 	Losses   *ebpf.Map `ebpf:"losses"`
 	Names    *ebpf.Map `ebpf:"names"`
 	Places   *ebpf.Map `ebpf:"places"`
@@ -361,6 +364,7 @@ func (m *kernelMaps) Close() error {
 		m.Blank,
 		m.Conns,
 		m.Counted,
+		m.Kept,
 		m.Losses,
 		m.Names,
 		m.Places,

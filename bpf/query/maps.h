@@ -92,8 +92,9 @@ struct {
 	__type(value, struct session);
 } sessions SEC(".maps");
 
-// Counts, in pages that user space reads without a system call; which one belongs to a key is in places. Free ones are in a queue.
-enum { PLACES = 8192 };
+// Counts, in pages that user space reads without a system call; which one belongs to a key is in places. Free ones are in queues: some are kept
+// for containers that are yet to come, so that statements of others cannot take what their totals need.
+enum { PLACES = 8192, KEPT = 128 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -112,6 +113,11 @@ struct {
 	__uint(max_entries, PLACES);
 	__type(value, u32);
 } vacant SEC(".maps");
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, KEPT);
+	__type(value, u32);
+} kept SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

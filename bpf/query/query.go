@@ -75,7 +75,11 @@ func Load(o Options) (_ *Family, err error) {
 		}
 	}
 	for i := range f.kernel.Counted.MaxEntries() {
-		if err := f.kernel.Vacant.Update(nil, i, ebpf.UpdateAny); err != nil {
+		free := f.kernel.Vacant
+		if i < f.kernel.Kept.MaxEntries() {
+			free = f.kernel.Kept
+		}
+		if err := free.Update(nil, i, ebpf.UpdateAny); err != nil {
 			return nil, fmt.Errorf("offer place %d of the statement counts: %w", i, err)
 		}
 	}

@@ -21,7 +21,7 @@ static __always_inline bool reserve(u64 cgroup)
 {
 	struct key well = {.cgroup = cgroup}, failed = {.cgroup = cgroup, .code = 1};
 	u32 at;
-	return claim(&well, &at) && claim(&failed, &at);
+	return claim(&well, &at, FROM_KEPT) && claim(&failed, &at, FROM_KEPT);
 }
 
 static __noinline int offer(u32 at)
@@ -33,7 +33,7 @@ static __noinline int offer(u32 at)
 	volatile u64 *words = (volatile u64 *)c;
 	for (u32 i = 0; i < sizeof(*c) / sizeof(*words); i++)
 		words[i] = 0;
-	return !bpf_map_push_elem(&vacant, &at, 0);
+	return !bpf_map_push_elem(&kept, &at, 0) || !bpf_map_push_elem(&vacant, &at, 0);
 }
 
 static __always_inline int retire(u32 at)

@@ -250,6 +250,46 @@ func TestWatchSaysWhenThereIsNoRoom(t *testing.T) {
 	}
 }
 
+func TestManyStatementsOfOneContainerKeepNoOtherFromBeingMeasured(t *testing.T) {
+	d := newDriven(t)
+	d.say(t, startup()...)
+	flood := func() {
+		for n := range len(d.family.tended.places) {
+			d.say(t, asks(query(fmt.Sprintf("SELECT c%d", n))), says(done("SELECT 1"), ready()))
+		}
+	}
+	flood()
+	for n := range uint64(2) {
+		d.container(t)
+		d.say(t, startup()...)
+		d.say(t, asks(query(fmt.Sprintf("SELECT %d", n))), says(done("SELECT 1"), ready()))
+		if c := d.only(t); c.Calls != 1 || c.Key.Print != 0 {
+			t.Errorf("counted %+v, want one call among what has no place of its own", c)
+		}
+	}
+	// What is given back goes there first.
+	if err := d.family.Unwatch(d.cgroup); err != nil {
+		t.Fatal(err)
+	}
+	for range 6 {
+		(&account{}).pass(d.family)
+		d.tend(t)
+	}
+	if n := d.family.kernel.Kept.MaxEntries(); !d.full(t, n) {
+		t.Errorf("fewer than %d places are kept", n)
+	}
+}
+
+// full takes what is kept for containers, and says whether it was as much.
+func (d *driven) full(t *testing.T, want uint32) bool {
+	t.Helper()
+	var n, at uint32
+	for d.family.kernel.Kept.LookupAndDelete(nil, &at) == nil {
+		n++
+	}
+	return n == want
+}
+
 func TestAConnectionOfAContainerThatIsMeasuredNoLongerIsForgotten(t *testing.T) {
 	s := newServer(t)
 	f := measure(t, s)
