@@ -117,7 +117,7 @@ func (s *suite) deployProbes(t *testing.T) {
 		t.Fatal(err)
 	}
 	var manifests []string
-	for _, file := range []string{"namespace", "service_account", "role", "role_binding", "daemonset"} {
+	for _, file := range []string{"namespace", "service_account", "role", "role_binding", "network_policy", "daemonset"} {
 		raw, err := os.ReadFile("../../config/probe/" + file + ".yaml")
 		if err != nil {
 			t.Fatal(err)
