@@ -123,7 +123,7 @@ type DatabaseSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Maintenance",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
 	Maintenance v1.MaintenanceSpec `json:"maintenance,omitzero"`
 
-	// DeletionPolicy of the volumes when the Database is deleted.
+	// DeletionPolicy of the volumes when the Database is deleted; Delete also deletes those of an instance that is scaled away, at once.
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Deletion Policy",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:select:Retain","urn:alm:descriptor:com.tectonic.ui:select:Delete"}
 	// +kubebuilder:default=Retain

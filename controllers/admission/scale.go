@@ -37,8 +37,8 @@ func (v validator) scale(ctx context.Context, r ctrladmission.Request) ctrladmis
 	// What was wrong before is no reason to refuse another number.
 	known := texts(policy.Check(old, old, v.engines))
 	found := slices.DeleteFunc(policy.Check(old, next, v.engines), func(e *field.Error) bool { return slices.Contains(known, e.Error()) })
-	told := policy.Warnings(nil, old)
-	warnings := slices.DeleteFunc(policy.Warnings(old, next), func(w string) bool { return slices.Contains(told, w) })
+	told := policy.Warnings(nil, old, v.engines)
+	warnings := slices.DeleteFunc(policy.Warnings(old, next, v.engines), func(w string) bool { return slices.Contains(told, w) })
 	if len(found) > 0 {
 		return refused(apierrors.NewInvalid(v1.GroupVersion.WithKind("Database").GroupKind(), r.Name, found)).WithWarnings(warnings...)
 	}

@@ -47,9 +47,9 @@ func (v validator) Handle(ctx context.Context, r ctrladmission.Request) ctrladmi
 	}
 	if found := policy.Check(old, next, v.engines); len(found) > 0 {
 		invalid := apierrors.NewInvalid(v1.GroupVersion.WithKind("Database").GroupKind(), next.Name, found)
-		return refused(invalid).WithWarnings(policy.Warnings(old, next)...)
+		return refused(invalid).WithWarnings(policy.Warnings(old, next, v.engines)...)
 	}
-	return ctrladmission.Allowed("").WithWarnings(policy.Warnings(old, next)...)
+	return ctrladmission.Allowed("").WithWarnings(policy.Warnings(old, next, v.engines)...)
 }
 
 func (v validator) before(r ctrladmission.Request) (*v1.Database, error) {

@@ -17,6 +17,8 @@ type Engine interface {
 	Name() v1.EngineName
 	// Validate says what the schema and CEL cannot. Old is nil on creation.
 	Validate(old, new *v1.Database) field.ErrorList
+	// Warnings say what is allowed and may yet not be meant, in the same words each time.
+	Warnings(d *v1.Database) []string
 	// Files are the member's configuration by file name, complete and deterministic. They depend on the other members' reports
 	// where a setting must change in order.
 	Files(d *v1.Database, m Member, all []Member) map[string]string

@@ -28,6 +28,13 @@ type content struct{ engine.Engine }
 
 func (content) Validate(_, _ *v1.Database) field.ErrorList { return nil }
 
+func (content) Warnings(*v1.Database) []string { return nil }
+
+// wary is an engine that warns of everything.
+type wary struct{ content }
+
+func (wary) Warnings(d *v1.Database) []string { return []string{"beware of " + d.Name} }
+
 func orders(edit func(*v1.Database)) *v1.Database {
 	d := &v1.Database{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "orders"},
@@ -119,7 +126,7 @@ func TestCheckChangesNothing(t *testing.T) {
 	d := orders(func(d *v1.Database) { d.Spec.Maintenance.Fenced = []string{"b", "a"} })
 	before := d.DeepCopy()
 	Check(nil, d, Engines{v1.EnginePostgres: content{}})
-	Warnings(nil, d)
+	Warnings(nil, d, Engines{v1.EnginePostgres: content{}})
 	if diff := cmp.Diff(before, d); diff != "" {
 		t.Error(diff)
 	}
@@ -150,14 +157,23 @@ func TestWarnings(t *testing.T) {
 		"no change while paused":               {orders(paused), orders(paused), nil},
 		"an end of the pause":                  {orders(paused), orders(nil), nil},
 		"volumes that go, said once":           {orders(erased), orders(erased), nil},
-		"volumes that go from now on":          {orders(nil), orders(erased), []string{"spec.deletionPolicy: Delete means that the volumes, and all data, go when the Database is deleted"}},
+		"volumes that go from now on":          {orders(nil), orders(erased), []string{"spec.deletionPolicy: Delete means that the volumes, and all data, go when the Database is deleted, and those of an instance at once when it is scaled away"}},
 		"an image with a port and without tag": {nil, orders(func(d *v1.Database) { d.Spec.Image = "r:5000/p" }), []string{"spec.image: r:5000/p names neither a tag nor a digest, so that two instances may run different servers; add one"}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
-			if diff := cmp.Diff(r.want, Warnings(r.old, r.next)); diff != "" {
+			if diff := cmp.Diff(r.want, Warnings(r.old, r.next, Engines{v1.EnginePostgres: content{}})); diff != "" {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+func TestWarningsAskTheEngine(t *testing.T) {
+	if diff := cmp.Diff([]string{"beware of orders"}, Warnings(nil, orders(nil), Engines{v1.EnginePostgres: wary{}})); diff != "" {
+		t.Error(diff)
+	}
+	if found := Warnings(nil, orders(nil), nil); len(found) > 0 {
+		t.Errorf("an engine that is not known: %v", found)
 	}
 }
 

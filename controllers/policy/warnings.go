@@ -11,16 +11,19 @@ import (
 
 // Warnings says what is allowed in next and may yet not be meant; old is nil on creation. The same spec gets the same words every
 // time; what is about a change is said once.
-func Warnings(old, next *v1.Database) []string {
+func Warnings(old, next *v1.Database, engines Engines) []string {
 	found := replicas(next)
 	if next.Spec.Image != "" && !pinned(next.Spec.Image) {
 		found = append(found, fmt.Sprintf("spec.image: %s names neither a tag nor a digest, so that two instances may run different servers; add one", next.Spec.Image))
 	}
 	if next.Spec.DeletionPolicy == v1.DeletionDelete && (old == nil || old.Spec.DeletionPolicy != v1.DeletionDelete) {
-		found = append(found, "spec.deletionPolicy: Delete means that the volumes, and all data, go when the Database is deleted")
+		found = append(found, "spec.deletionPolicy: Delete means that the volumes, and all data, go when the Database is deleted, and those of an instance at once when it is scaled away")
 	}
 	if old != nil && old.Spec.Maintenance.Paused && next.Spec.Maintenance.Paused && !equality.Semantic.DeepEqual(old.Spec, next.Spec) {
 		found = append(found, "spec.maintenance.paused: the operator changes nothing while it is true; this change waits until it is false")
+	}
+	if known, ok := engines[next.Spec.Engine]; ok {
+		found = append(found, known.Warnings(next)...)
 	}
 	return append(found, FenceWarnings(old, next)...)
 }

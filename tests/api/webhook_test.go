@@ -154,6 +154,10 @@ func TestWarnings(t *testing.T) {
 			[]edit{set("spec.replication.synchronous", "none")},
 			[]string{"spec.replication.synchronous: none means that the newest acknowledged writes can be lost with the primary"},
 		},
+		"commits that do not wait lose writes": {
+			[]edit{set("spec.parameters", map[string]any{"synchronous_commit": "off"})},
+			[]string{`spec.parameters[synchronous_commit]: with "off" an acknowledged write can be lost with the primary`},
+		},
 		"an image without a tag moves": {
 			[]edit{set("spec.image", "registry.example:5000/postgres")},
 			[]string{"spec.image: registry.example:5000/postgres names neither a tag nor a digest, so that two instances may run different servers; add one"},
@@ -165,7 +169,7 @@ func TestWarnings(t *testing.T) {
 		},
 		"volumes that go are said": {
 			[]edit{set("spec.deletionPolicy", "Delete")},
-			[]string{"spec.deletionPolicy: Delete means that the volumes, and all data, go when the Database is deleted"},
+			[]string{"spec.deletionPolicy: Delete means that the volumes, and all data, go when the Database is deleted, and those of an instance at once when it is scaled away"},
 		},
 	}
 	for sentence, r := range rows {

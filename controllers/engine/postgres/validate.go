@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
-	"sort"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -84,7 +84,7 @@ func (e *Engine) validateParameters(path *field.Path, d *v1.Database, major int)
 	for name := range d.Spec.Parameters {
 		names = append(names, name)
 	}
-	sort.Strings(names)
+	slices.Sort(names)
 	var all field.ErrorList
 	seen := map[string]string{}
 	for _, name := range names {
@@ -285,19 +285,18 @@ func reserved(role string) bool {
 
 // Warnings are what is allowed and rarely meant.
 func (e *Engine) Warnings(d *v1.Database) []string {
+	if d.Spec.Replication.Synchronous == v1.SynchronousNone {
+		return nil // said of that
+	}
 	var all []string
-	n := replicas(d)
-	if n == 2 {
-		all = append(all, "spec.replicas: 2 survives no loss of an instance without stopping writes; 3 does")
-	}
-	if n > 2 && n%2 == 0 {
-		all = append(all, fmt.Sprintf("spec.replicas: %d survives the loss of no more instances than %d, because a majority is needed; use an odd number", n, n-1))
-	}
 	for name, value := range d.Spec.Parameters {
-		if lower(name) == "synchronous_commit" && d.Spec.Replication.Synchronous != v1.SynchronousNone && !strings.EqualFold(value, "on") && !strings.EqualFold(value, "remote_apply") {
-			all = append(all, fmt.Sprintf("spec.parameters[synchronous_commit]: with %q an acknowledged write can be lost with the primary", shorten(value)))
+		if lower(name) == "synchronous_commit" && !slices.Contains(fullCommits(), strings.ToLower(value)) {
+			all = append(all, fmt.Sprintf("spec.parameters[%s]: with %q an acknowledged write can be lost with the primary", name, shorten(value)))
 		}
 	}
-	sort.Strings(all)
+	slices.Sort(all)
 	return all
 }
+
+// fullCommits are the values of synchronous_commit with which a commit is acknowledged once replicas have it on disk.
+func fullCommits() []string { return []string{"on", "true", "yes", "1", "remote_apply"} }

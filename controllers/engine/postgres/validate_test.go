@@ -126,14 +126,17 @@ func TestValidate(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	e := New(Options{})
-	n := func(n int32) func(*v1.Database) { return func(d *v1.Database) { d.Spec.Replicas = &n } }
 	rows := map[string]struct {
 		d    *v1.Database
 		want []string
 	}{
-		"three": {orders(), nil},
-		"two":   {orders(n(2)), []string{"spec.replicas: 2 survives no loss of an instance without stopping writes; 3 does"}},
-		"four":  {orders(n(4)), []string{"spec.replicas: 4 survives the loss of no more instances than 3, because a majority is needed; use an odd number"}},
+		"the default":                {orders(), nil},
+		"commits that wait":          {orders(set("synchronous_commit", "on")), nil},
+		"the same by another word":   {orders(set("synchronous_commit", "True")), nil},
+		"commits that wait for more": {orders(set("synchronous_commit", "remote_apply")), nil},
+		"commits that wait for no disk": {orders(set("synchronous_commit", "off")), []string{
+			`spec.parameters[synchronous_commit]: with "off" an acknowledged write can be lost with the primary`,
+		}},
 		"commits that do not wait": {orders(set("synchronous_commit", "local")), []string{
 			`spec.parameters[synchronous_commit]: with "local" an acknowledged write can be lost with the primary`,
 		}},
