@@ -24,7 +24,7 @@ func newFence(s *session) *cobra.Command {
   kubectl plimsoll fence orders "*"`,
 		Args: cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.fence(cmd, args, func(now, named []string) []string { return append(now, named...) })
+			return s.fence(cmd, args, instance, func(now, named []string) []string { return append(now, named...) })
 		},
 	}
 }
@@ -40,7 +40,7 @@ func newUnfence(s *session) *cobra.Command {
   kubectl plimsoll unfence orders "*"`,
 		Args: cobra.MinimumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.fence(cmd, args, func(now, named []string) []string {
+			return s.fence(cmd, args, fencedOrThere, func(now, named []string) []string {
 				if slices.Contains(named, everyInstance) {
 					return nil
 				}
@@ -50,7 +50,15 @@ func newUnfence(s *session) *cobra.Command {
 	}
 }
 
-func (s *session) fence(cmd *cobra.Command, args []string, change func(now, named []string) []string) error {
+// fencedOrThere refuses a name that is neither fenced nor an instance: a fence outlives its instance.
+func fencedOrThere(d *v1.Database, name string) error {
+	if slices.Contains(Fenced(d.Annotations[v1.AnnotationFence]), name) {
+		return nil
+	}
+	return instance(d, name)
+}
+
+func (s *session) fence(cmd *cobra.Command, args []string, known func(*v1.Database, string) error, change func(now, named []string) []string) error {
 	k, err := s.connect()
 	if err != nil {
 		return err
@@ -64,7 +72,7 @@ func (s *session) fence(cmd *cobra.Command, args []string, change func(now, name
 		if n == everyInstance {
 			continue
 		}
-		if err := instance(d, n); err != nil {
+		if err := known(d, n); err != nil {
 			return err
 		}
 	}

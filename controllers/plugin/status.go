@@ -318,8 +318,11 @@ func position(i v1.InstanceStatus) string {
 }
 
 func note(i v1.InstanceStatus) string {
-	if i.RestartPending && i.Message == "" {
+	switch {
+	case i.RestartPending && i.Message == "":
 		return "a changed parameter waits for a restart"
+	case i.Reason != "" && i.Message != "":
+		return i.Reason + ": " + i.Message
 	}
 	return i.Message
 }

@@ -137,6 +137,16 @@ func TestInstanceNamesWhatThereIs(t *testing.T) {
 	}
 }
 
+func TestAFenceOutlivesItsInstance(t *testing.T) {
+	d := running()
+	d.Annotations = map[string]string{v1.AnnotationFence: "orders-2,orders-7"}
+	for name, want := range map[string]bool{"orders-1": true, "orders-2": true, "orders-7": true, "orders-9": false} {
+		if err := fencedOrThere(d, name); (err == nil) != want {
+			t.Errorf("unfence %s: %v", name, err)
+		}
+	}
+}
+
 func TestFencedReadsTheAnnotation(t *testing.T) {
 	for annotation, want := range map[string][]string{"": nil, " , ": nil, "a-1": {"a-1"}, "a-1, a-2,": {"a-1", "a-2"}} {
 		if diff := cmp.Diff(want, Fenced(annotation)); diff != "" {
