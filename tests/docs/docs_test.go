@@ -56,7 +56,7 @@ func TestEveryLabelAndAnnotationIsNamed(t *testing.T) {
 // TestEveryReasonOfAnInstanceIsExplained : agents and drivers give them, beside those of the API.
 func TestEveryReasonOfAnInstanceIsExplained(t *testing.T) {
 	page := read(t, root+"/docs/reference/conditions.md")
-	literal := regexp.MustCompile(`(?:trouble\{|out\.Reason, out\.Problem = |Problem\{Reason: |WaitFor += )"([A-Z][A-Za-z]+)"`)
+	literal := regexp.MustCompile(`(?:trouble\{|out\.Reason, out\.Problem = |Problem\{Reason: |WaitFor += |\breason[A-Z]\w* += )"([A-Z][A-Za-z]+)"`)
 	found := map[string]bool{}
 	for _, file := range find(t, ".go") {
 		inside := strings.HasPrefix(file, root+"/controllers/agent/") || strings.HasPrefix(file, root+"/controllers/engine/")
@@ -70,7 +70,7 @@ func TestEveryReasonOfAnInstanceIsExplained(t *testing.T) {
 			}
 		}
 	}
-	for _, must := range []string{"APIServerAway", "DataLost", "ServerFrozen", "NoPrimary"} {
+	for _, must := range []string{"APIServerAway", "DataLost", "ServerFrozen", "NoPrimary", "LogRemoved"} {
 		if !found[must] {
 			t.Errorf("found no %s in the code: this test looks for the wrong thing", must)
 		}
