@@ -28,7 +28,7 @@ func TestDrain(t *testing.T) {
 	var steps phases
 	for _, node := range nodes.Items {
 		before := d.now()
-		want := int64(0)
+		want := 0
 		if before.leads(node.Name) {
 			want = 1
 		}
@@ -39,7 +39,7 @@ func TestDrain(t *testing.T) {
 		d.kubectl("uncordon", node.Name)
 		d.awaitReady(2 * time.Minute)
 		after := d.now() // status is a moment behind: it tells of the drain once all is well again
-		hands := after.Status.Epoch - before.Status.Epoch
+		hands := after.handsSince(before.Status.Epoch)
 		t.Logf("%s drained in %s, %d change of hands, ready again after %s", node.Name, drained.Round(10*time.Millisecond), hands, time.Since(at).Round(100*time.Millisecond))
 		if hands > 0 {
 			after.tells(t)
@@ -55,6 +55,17 @@ func TestDrain(t *testing.T) {
 	steps.begin("the end")
 	account, _ := w.settle(time.Time{})
 	steps.gaps(t, account, 10*time.Second)
+}
+
+// handsSince counts the changes of hands after an epoch. An attempt that finds too few voters uses an epoch up, and changes nothing.
+func (p placed) handsSince(epoch int64) int {
+	n := 0
+	for _, h := range p.Status.HandOvers {
+		if h.Epoch > epoch && h.Cause != "raise" {
+			n++
+		}
+	}
+	return n
 }
 
 // leaves has the leader's node marked as one that goes: the lead leaves before anything is evicted, and a drain meets a replica.
@@ -73,8 +84,8 @@ func (d *database) leaves(t *testing.T, w *written, steps *phases, what, mark, c
 	t.Logf("%s: the leader left the node after %s", what, took.Round(10*time.Millisecond))
 	w.moves(10 * time.Second)
 	after := d.now()
-	if after.Status.HandOvers[0].Cause != "switchover" || after.Status.Epoch != before.Status.Epoch+1 {
-		t.Errorf("%s: epoch %d after %d, by %+v; want one switchover", what, after.Status.Epoch, before.Status.Epoch, after.Status.HandOvers[0])
+	if after.Status.HandOvers[0].Cause != "switchover" || after.handsSince(before.Status.Epoch) != 1 {
+		t.Errorf("%s: epoch %d after %d, by %+v; want one switchover", what, after.Status.Epoch, before.Status.Epoch, after.Status.HandOvers)
 	}
 	after.tells(t)
 	if diff := cmp.Diff(pods, d.pods()); diff != "" {

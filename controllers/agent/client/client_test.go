@@ -173,9 +173,12 @@ func TestASilentAgentIsGivenUp(t *testing.T) {
 	})
 	t.Run("the caller has less time", func(t *testing.T) {
 		s := newStage(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-		defer cancel()
-		gaveUp(t, 100*time.Millisecond, func() error { _, err := s.client.Report(ctx, here()); return err })
+		gaveUp(t, 100*time.Millisecond, func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			_, err := s.client.Report(ctx, here())
+			return err
+		})
 	})
 	t.Run("nobody listens", func(t *testing.T) {
 		s := newStage(t, func(http.ResponseWriter, *http.Request) {})

@@ -170,8 +170,11 @@ func silence(ctx context.Context, c *pgx.Conn, r engine.Role) error {
 	defer done()
 	for quiet := 0; ; {
 		may, err := one[bool](ctx, c, "SELECT "+mayReceive)
-		if err != nil {
+		if err != nil && (asked.Err() != nil || ctx.Err() == nil) {
 			return fmt.Errorf("end receiving: %w", err)
+		}
+		if err != nil { // the patience ended within the question
+			return &engine.StillReceives{}
 		}
 		quiet++
 		if may {
