@@ -25,14 +25,19 @@ type step struct {
 	// results says that its log is a stream of go test's JSON events.
 	results bool
 	do      func(ctx context.Context, log io.Writer) error
+	// again runs tests of it, by package, alone. Nil for a step whose tests do not look at the clock.
+	again func(ctx context.Context, log io.Writer, tests map[string][]string) error
 }
+
+// mostAgain tests of a step that failed are run again: more of them are no accident.
+const mostAgain = 3
 
 // result is how a step ended. A step that did not run has a reason instead.
 type result struct {
-	step    step
-	log     string
-	err     error
-	skipped string
+	step       step
+	log, again string // again: of the tests that were run once more
+	err        error
+	skipped    string
 }
 
 var errNothingToDo = errors.New("nothing to do")
@@ -121,6 +126,10 @@ func (r runner) one(ctx context.Context, s step) result {
 	if ctx.Err() != nil && err != nil {
 		err = fmt.Errorf("%w (limit %s): %w", ctx.Err(), s.limit, err)
 	}
+	again := ""
+	if err != nil && ctx.Err() == nil && s.again != nil {
+		again, err = r.again(ctx, s, path, err)
+	}
 	took := time.Since(start).Round(100 * time.Millisecond)
 	switch {
 	case errors.Is(err, errNothingToDo):
@@ -131,7 +140,31 @@ func (r runner) one(ctx context.Context, s step) result {
 	default:
 		r.say("%s: done in %s", s.name, took)
 	}
-	return result{step: s, log: path, err: err}
+	return result{step: s, log: path, again: again, err: err}
+}
+
+// again runs the few tests that failed once more, alone: on a small machine one may be late beside others. It returns the log of that, and
+// how it ended; nothing and how the step ended if something else failed, too.
+func (r runner) again(ctx context.Context, s step, first string, ended error) (string, error) {
+	var all summary.Summary
+	if err := readResults(s.name, first, all.Read); err != nil {
+		return "", errors.Join(ended, err)
+	}
+	tests, n := all.Tests(), 0
+	for _, names := range tests {
+		n += len(names)
+	}
+	if n == 0 || n > mostAgain {
+		return "", ended
+	}
+	path := strings.TrimSuffix(first, ".log") + "-again.log"
+	log, err := os.Create(path)
+	if err != nil {
+		return "", errors.Join(ended, err)
+	}
+	defer log.Close()
+	r.say("%s: %d tests failed, and are run again alone", s.name, n)
+	return path, s.again(ctx, log, tests)
 }
 
 // addTo counts a step: a stream of results test by test, anything else as one check.
@@ -144,13 +177,14 @@ func (r result) addTo(s *summary.Summary) error {
 		s.Check(r.step.name, r.err, readLog(r.log))
 		return nil
 	}
-	log, err := os.Open(r.log)
-	if err != nil {
-		return fmt.Errorf("read the results of %s: %w", r.step.name, err)
-	}
-	defer log.Close()
 	before := s.Failed
-	if err := s.Read(r.step.name, log); err != nil {
+	err := readResults(r.step.name, r.log, func(name string, log io.Reader) error {
+		if r.again == "" {
+			return s.Read(name, log)
+		}
+		return readResults(name, r.again, func(_ string, again io.Reader) error { return s.ReadAgain(name, log, again) })
+	})
+	if err != nil {
 		return err
 	}
 	// go test failed, and its stream does not say in what.
@@ -158,6 +192,16 @@ func (r result) addTo(s *summary.Summary) error {
 		s.Check(r.step.name, r.err, readLog(r.log))
 	}
 	return nil
+}
+
+// readResults opens a step's log for who reads it.
+func readResults(name, path string, read func(name string, log io.Reader) error) error {
+	log, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("read the results of %s: %w", name, err)
+	}
+	defer log.Close()
+	return read(name, log)
 }
 
 func readLog(path string) string {

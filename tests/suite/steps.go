@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -41,9 +42,9 @@ func all(w *workspace) []step {
 		{name: "generated files", limit: 10 * minute, needs: []string{"tools"}, do: w.make("verify")},
 		// Not beside the compilers of the cluster's binaries, which would leave it nothing.
 		{name: "protocol model", limit: 30 * minute, needs: []string{"packages"}, after: []string{"database images"}, aside: true, results: true, do: w.model},
-		{name: "unit tests", limit: 25 * minute, needs: []string{"packages"}, after: []string{"generated files"}, results: true, do: w.unit},
-		{name: "kernel tests", limit: 15 * minute, needs: []string{"packages"}, after: []string{"unit tests"}, results: true, do: w.kernel},
-		{name: "API tests", limit: 20 * minute, needs: []string{"API server"}, after: []string{"generated files"}, results: true, do: w.api},
+		{name: "unit tests", limit: 25 * minute, needs: []string{"packages"}, after: []string{"generated files"}, results: true, do: w.unit, again: w.alone(goTest{flags: []string{"-race"}})},
+		{name: "kernel tests", limit: 15 * minute, needs: []string{"packages"}, after: []string{"unit tests"}, results: true, do: w.kernel, again: w.alone(goTest{env: kernelTests(), flags: []string{"-race"}})},
+		{name: "API tests", limit: 20 * minute, needs: []string{"API server"}, after: []string{"generated files"}, results: true, do: w.api, again: w.alone(goTest{flags: []string{"-race"}})},
 		{name: "lint", limit: 15 * minute, needs: []string{"tools"}, after: []string{"generated files"}, do: w.make("lint")},
 		{name: "image", limit: 10 * minute, needs: []string{"tools"}, after: []string{"generated files"}, do: func(ctx context.Context, log io.Writer) error {
 			if w.upgrades() {
@@ -60,7 +61,7 @@ func all(w *workspace) []step {
 		{name: "cluster proof", limit: 12 * minute, needs: []string{"database images"}, after: []string{"image", "API tests"}, results: true, do: w.prove},
 		{name: "cluster", limit: 10 * minute, needs: []string{"image", "database images"}, after: []string{"cluster proof", "unit tests", "kernel tests", "lint", "protocol model", "e2e program"}, do: w.up},
 		{name: "operator", limit: 5 * minute, needs: []string{"cluster"}, do: w.operator},
-		{name: "e2e", limit: endToEndLimit + 2*minute, needs: onCluster, results: true, do: w.endToEnd(endToEndLimit, nil, "-test.skip=^TestBench", "-test.run="+w.tests)},
+		{name: "e2e", limit: endToEndLimit + 2*minute, needs: onCluster, results: true, do: w.endToEnd(endToEndLimit, nil, "-test.skip=^TestBench", "-test.run="+w.tests), again: w.endToEndAlone},
 		{name: "bench", limit: endToEndLimit + 2*minute, needs: onCluster, after: []string{"e2e"}, results: true, do: w.endToEnd(endToEndLimit, []string{"PLIMSOLL_BENCH_RUNS=" + strconv.Itoa(w.runs)}, "-test.run=^TestBench"+w.tests)},
 		{name: faultMatrix, limit: longLimit, needs: onCluster, after: []string{"bench"}, results: true, do: w.faults},
 		{name: randomFaults, limit: longLimit, needs: onCluster, after: []string{faultMatrix}, results: true, do: w.endToEnd(longLimit, []string{
@@ -135,8 +136,27 @@ func (w *workspace) kernel(ctx context.Context, log io.Writer) error {
 		return err
 	}
 	// Two that trace the machine at once would only make each other late.
-	return w.goTest(ctx, log, goTest{env: []string{"PLIMSOLL_KERNEL_TESTS=1"}, packages: packages, flags: []string{"-race", "-p=1"}})
+	return w.goTest(ctx, log, goTest{env: kernelTests(), packages: packages, flags: []string{"-race", "-p=1"}})
 }
+
+func kernelTests() []string { return []string{"PLIMSOLL_KERNEL_TESTS=1"} }
+
+// alone runs tests one after the other, while other steps may run.
+func (w *workspace) alone(g goTest) func(context.Context, io.Writer, map[string][]string) error {
+	return func(ctx context.Context, log io.Writer, tests map[string][]string) error {
+		var err error
+		for _, path := range slices.Sorted(maps.Keys(tests)) {
+			these, run := *w, g
+			these.tests, run.packages = only(tests[path]), []string{path}
+			run.flags = append(slices.Clone(g.flags), "-parallel=1")
+			err = errors.Join(err, these.goTest(ctx, log, run))
+		}
+		return err
+	}
+}
+
+// only is the pattern of these tests.
+func only(tests []string) string { return "^(" + strings.Join(tests, "|") + ")$" }
 
 func (w *workspace) api(ctx context.Context, log io.Writer) error {
 	packages, err := w.tested(ctx, func(p tested) bool { return p.needsAPI })
@@ -288,6 +308,15 @@ func (w *workspace) endToEnd(limit time.Duration, env []string, flags ...string)
 		inside.root = filepath.Join(w.root, "tests", "e2e") // as go test does
 		return inside.command(ctx, log, append(env, "PLIMSOLL_KUBECTL_PLUGIN="+filepath.Join(w.root, "bin", "kubectl-plimsoll"), "PLIMSOLL_NEXT_IMAGE="+w.next), w.tool(), args...)
 	}
+}
+
+// endToEndAlone runs tests of tests/e2e one after the other.
+func (w *workspace) endToEndAlone(ctx context.Context, log io.Writer, tests map[string][]string) error {
+	var names []string
+	for _, of := range tests {
+		names = append(names, of...)
+	}
+	return w.endToEnd(endToEndLimit, nil, "-test.parallel=1", "-test.run="+only(names))(ctx, log)
 }
 
 // Steps that only a name asks for: the whole fault matrix many times, random faults for a while, one manager with many Databases, and

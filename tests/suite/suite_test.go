@@ -226,3 +226,51 @@ func reaches(steps []step, from, to string) bool {
 		return name == to || reaches(steps, name, to)
 	})
 }
+
+// TestAFewThatFailAreRunAgainAlone, and what passes then was late; more of them, or what breaks off, is not.
+func TestAFewThatFailAreRunAgainAlone(t *testing.T) {
+	failing := func(n int) string {
+		text := ""
+		for i := range n {
+			text += fmt.Sprintf(`{"Action":"fail","Package":"a","Test":"T%d"}`+"\n", i)
+		}
+		return text
+	}
+	for name, row := range map[string]struct {
+		stream         string
+		asked          int
+		passed, failed int
+	}{
+		"a few":                {failing(2), 2, 2, 0},
+		"many":                 {failing(mostAgain + 1), 0, 0, mostAgain + 1},
+		"a package breaks off": {failing(1) + `{"Action":"fail","Package":"b"}`, 0, 0, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := 0
+			s := step{
+				name: "tests", limit: time.Minute, results: true,
+				do: func(_ context.Context, log io.Writer) error {
+					_, err := io.WriteString(log, row.stream)
+					return errors.Join(err, errors.New("exit status 1"))
+				},
+				again: func(_ context.Context, log io.Writer, tests map[string][]string) error {
+					for _, test := range tests["a"] {
+						asked++
+						if _, err := fmt.Fprintf(log, `{"Action":"pass","Package":"a","Test":%q}`+"\n", test); err != nil {
+							return err
+						}
+					}
+					return nil
+				},
+			}
+			results := runner{say: quiet, logs: t.TempDir()}.run(t.Context(), []step{s})
+			var sum summary.Summary
+			if err := results[0].addTo(&sum); err != nil {
+				t.Fatal(err)
+			}
+			if asked != row.asked || sum.Passed != row.passed || sum.Failed != row.failed || (results[0].err == nil) != (row.failed == 0) {
+				t.Errorf("%d run again, %d passed, %d failed, %v; want %+v", asked, sum.Passed, sum.Failed, results[0].err, row)
+			}
+		})
+	}
+}

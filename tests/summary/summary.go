@@ -4,9 +4,11 @@ package summary
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -19,11 +21,15 @@ type Summary struct {
 	Passed, Failed, Skipped int
 	failures                []failure
 	skips                   []string
+	late                    []failure    // failed beside others, and passed alone
+	passed                  map[key]bool // tests that are no part of another
 }
 
+// failure of a test, or of what is none: then test is the zero value.
 type failure struct {
 	name  string
 	lines []string
+	test  key
 }
 
 // event is what `go test -json` writes, one a line.
@@ -32,6 +38,12 @@ type event struct {
 }
 
 type key struct{ pkg, test string }
+
+// top is the test that this is a part of, or itself.
+func (k key) top() key {
+	k.test, _, _ = strings.Cut(k.test, "/")
+	return k
+}
 
 // Read adds one stream. Lines that are no JSON (a panic of the go command itself, say) are kept with the stream's name: when the
 // stream holds them and no failure, they are one.
@@ -51,6 +63,42 @@ func (s *Summary) Read(name string, stream io.Reader) error {
 		return fmt.Errorf("read the results of %s: %w", name, err)
 	}
 	r.end(name)
+	return nil
+}
+
+// Tests that failed, by package, of those that are no part of another; nil if anything else failed, too: a package that broke off, say.
+func (s *Summary) Tests() map[string][]string {
+	found := map[string][]string{}
+	for _, f := range s.failures {
+		if f.test.test == "" {
+			return nil
+		}
+		if top := f.test.top(); !slices.Contains(found[top.pkg], top.test) {
+			found[top.pkg] = append(found[top.pkg], top.test)
+		}
+	}
+	return found
+}
+
+// ReadAgain adds a stream whose failed tests were run once more, alone, and that second stream: a test that passed there was late beside
+// others. It counts as passed, and is told.
+func (s *Summary) ReadAgain(name string, first, second io.Reader) error {
+	var one, two Summary
+	if err := errors.Join(one.Read(name, first), two.Read(name+", again", second)); err != nil {
+		return err
+	}
+	s.Passed, s.Skipped, s.skips = s.Passed+one.Passed, s.Skipped+one.Skipped, append(s.skips, one.skips...)
+	again := two.Tests()
+	for _, f := range one.failures {
+		top := f.test.top()
+		if two.passed[top] && again != nil && !slices.Contains(again[top.pkg], top.test) {
+			s.Passed++
+			s.late = append(s.late, f)
+			continue
+		}
+		s.Failed++
+		s.failures = append(s.failures, f)
+	}
 	return nil
 }
 
@@ -88,25 +136,40 @@ func (s *Summary) Print(w io.Writer) {
 			fmt.Fprintln(w, "    "+skip)
 		}
 	}
-	if len(s.failures) > 0 {
-		fmt.Fprintln(w, "\nfailed:")
-		var lines []string
-		for _, f := range s.failures {
-			lines = append(append(lines, f.name), said(f.lines)...)
-		}
-		for _, line := range shorten(lines) {
-			fmt.Fprintln(w, "    "+line)
-		}
-	}
+	list(w, "failed beside others, passed alone:", s.late)
+	list(w, "failed:", s.failures)
 	if s.Passed+s.Failed == 0 {
 		fmt.Fprintln(w, "\nno test ran")
 	}
 	fmt.Fprintf(w, "\n%d passed, %d failed, %d skipped\n", s.Passed, s.Failed, s.Skipped)
 }
 
+// list the names of failures with what they said; nothing if there are none.
+func list(w io.Writer, title string, all []failure) {
+	if len(all) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\n"+title)
+	var lines []string
+	for _, f := range all {
+		lines = append(append(lines, f.name), said(f.lines)...)
+	}
+	for _, line := range shorten(lines) {
+		fmt.Fprintln(w, "    "+line)
+	}
+}
+
 func (s *Summary) fail(name string, lines []string) {
 	s.Failed++
 	s.failures = append(s.failures, failure{name: name, lines: lines})
+}
+
+func (s *Summary) pass(k key) {
+	s.Passed++
+	if s.passed == nil {
+		s.passed = map[key]bool{}
+	}
+	s.passed[k] = true
 }
 
 func shorten(lines []string) []string {
@@ -139,7 +202,7 @@ func (r *reader) take(e event) {
 	case "pass":
 		r.close(k, func([]string) {
 			if e.Test != "" {
-				r.into.Passed++
+				r.into.pass(k)
 			}
 		})
 	case "skip":
@@ -169,6 +232,7 @@ func (r *reader) failure(k key, lines []string) {
 	if k.test != "" {
 		r.failed[k.pkg] = true
 		r.into.fail(k.pkg+" "+k.test, lines)
+		r.into.failures[len(r.into.failures)-1].test = k
 		return
 	}
 	for _, unfinished := range r.unfinished(k.pkg) {

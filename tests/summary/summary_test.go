@@ -144,3 +144,64 @@ func TestALongFailureKeepsHeadAndTail(t *testing.T) {
 		t.Errorf("kept %d lines from %q to %q", len(got), got[0], got[len(got)-1])
 	}
 }
+
+func TestWhatPassesAloneWasLate(t *testing.T) {
+	const first = `{"Action":"run","Package":"a","Test":"T"}
+{"Action":"run","Package":"a","Test":"T/x"}
+{"Action":"output","Package":"a","Test":"T/x","Output":"    a_test.go:3: too late\n"}
+{"Action":"fail","Package":"a","Test":"T/x"}
+{"Action":"fail","Package":"a","Test":"T"}
+{"Action":"run","Package":"a","Test":"U"}
+{"Action":"pass","Package":"a","Test":"U"}
+{"Action":"fail","Package":"a"}`
+	for name, row := range map[string]struct {
+		again          string
+		passed, failed int
+	}{
+		"it passes": {`{"Action":"run","Package":"a","Test":"T"}
+{"Action":"run","Package":"a","Test":"T/x"}
+{"Action":"pass","Package":"a","Test":"T/x"}
+{"Action":"pass","Package":"a","Test":"T"}
+{"Action":"pass","Package":"a"}`, 3, 0},
+		"it fails again":  {first, 1, 2},
+		"it breaks off":   {`{"Action":"run","Package":"a","Test":"T"}`, 1, 2},
+		"it does not run": {`{"Action":"pass","Package":"a"}`, 1, 2},
+		"what comes with it breaks off": {`{"Action":"run","Package":"a","Test":"T"}
+{"Action":"pass","Package":"a","Test":"T"}
+{"Action":"output","Package":"a","Output":"goleak: found\n"}
+{"Action":"fail","Package":"a"}`, 1, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s Summary
+			if err := s.ReadAgain("a", strings.NewReader(first), strings.NewReader(row.again)); err != nil {
+				t.Fatal(err)
+			}
+			var out strings.Builder
+			s.Print(&out)
+			if s.Passed != row.passed || s.Failed != row.failed {
+				t.Errorf("%d passed and %d failed, want %d and %d\n%s", s.Passed, s.Failed, row.passed, row.failed, &out)
+			}
+			if told := strings.Contains(out.String(), "failed beside others, passed alone:\n    a T/x\n        a_test.go:3: too late"); told != (row.failed == 0) {
+				t.Errorf("it is told as late: %v\n%s", told, &out)
+			}
+		})
+	}
+}
+
+func TestTestsThatFailedAreNamed(t *testing.T) {
+	for stream, want := range map[string]map[string][]string{
+		`{"Action":"fail","Package":"a","Test":"T/x"}
+{"Action":"fail","Package":"a","Test":"T"}
+{"Action":"fail","Package":"b","Test":"U"}`: {"a": {"T"}, "b": {"U"}},
+		`{"Action":"fail","Package":"a","Test":"T"}
+{"Action":"fail","Package":"b"}`: nil,
+	} {
+		var s Summary
+		if err := s.Read("a", strings.NewReader(stream)); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, s.Tests()); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
