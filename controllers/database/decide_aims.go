@@ -99,20 +99,28 @@ func (d *draft) init() engine.DatabaseInit {
 	return out
 }
 
-// roles are labelled for people and for the Service of replicas. A silent instance keeps its label: it may well serve.
+// roles are labelled for people and for the Service of replicas. A silent instance keeps its label: it may well serve. So do all until
+// clients are sent to a new leader: kube-proxy takes over changes of Services once a second, and that one must not come second.
 func (d *draft) roles() bool {
 	d.Roles = map[string]v1.Role{}
+	unrouted := d.unrouted()
 	for name, pod := range d.seen.Pods {
 		if pod.DeletionTimestamp != nil || ordinalOf(d.seen.Database.Name, name) == 0 {
 			continue
 		}
-		role := roleOf(d.seen.report(name))
-		if role == v1.RoleUnknown {
-			role = v1.Role(pod.Labels[v1.LabelRole])
+		role, label := roleOf(d.seen.report(name)), v1.Role(pod.Labels[v1.LabelRole])
+		if role == v1.RoleUnknown || unrouted && label != "" {
+			role = label
 		}
 		d.Roles[name] = role
 	}
 	return true
+}
+
+// unrouted says that a new leader tells of the change of hands that brought it, and not yet that clients are sent to it.
+func (d *draft) unrouted() bool {
+	r := d.seen.report(d.Leadership.Leader)
+	return r != nil && r.HandOver != nil && r.HandOver.Epoch == d.Leadership.Epoch && r.HandOver.Routed == 0
 }
 
 // filesHash names a configuration.

@@ -1,0 +1,39 @@
+package database
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+)
+
+// TestRolesAreLabelledOnceClientsAreSentToTheLeader: the label of a replica is what its Service selects by, and a change there must not keep
+// kube-proxy from the change that clients wait for.
+func TestRolesAreLabelledOnceClientsAreSentToTheLeader(t *testing.T) {
+	const primary, replica = v1.RolePrimary, v1.RoleReplica
+	before := map[string]v1.Role{"orders-1": primary, "orders-2": replica, "orders-3": replica}
+	after := map[string]v1.Role{"orders-1": replica, "orders-2": primary, "orders-3": replica}
+	for sentence, row := range map[string]struct {
+		told *engine.HandOver
+		want map[string]v1.Role
+	}{
+		"they are not yet":                    {&engine.HandOver{Epoch: 2, Promoted: 5}, before},
+		"they are":                            {&engine.HandOver{Epoch: 2, Promoted: 5, Routed: 6}, after},
+		"an agent that restarted tells none":  {nil, after},
+		"what it tells is of an earlier time": {&engine.HandOver{Epoch: 1, Promoted: 5}, after},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			s := settled(3)
+			for name, role := range before {
+				s.Pods[name].Labels[v1.LabelRole] = string(role)
+			}
+			s.lead(2, 2)
+			s.report("orders-2", func(r *engine.Report) { r.HandOver = row.told })
+			if diff := cmp.Diff(row.want, decide(s.Seen, surroundings(), noon()).Roles); diff != "" {
+				t.Errorf("roles (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
