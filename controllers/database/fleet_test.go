@@ -169,7 +169,7 @@ func (f *fleet) lost(ctx context.Context, gone *fakeAgent) {
 
 func (f *fleet) take(ctx context.Context, a *fakeAgent, cause string) {
 	now := time.Now().UnixMilli()
-	a.handOver = &engine.HandOver{Epoch: f.epoch + 1, From: f.leader, Cause: cause, Seen: now - 900, Elected: now - 500, Promoted: now}
+	a.handOver = &engine.HandOver{Epoch: f.epoch + 1, From: f.leader, Cause: cause, Seen: now - 900, Elected: now - 500, Promoted: now, Routed: now}
 	f.epoch++
 	f.leader = a.name
 	if !slices.Contains(f.voters, a.name) {
