@@ -241,15 +241,22 @@ func TestConnectionsThatWereThereBeforeAreCountedFromTheirSecondStatementOn(t *t
 	}
 }
 
-func TestAProgramThatIsLeftAloneForAWhileIsFollowedAnew(t *testing.T) {
-	s := newServer(t)
-	f := measure(t, s)
-	l := newLedger(f)
+// sealed is a connection over TLS until the test ends.
+func (s *server) sealed(t *testing.T) *pgx.Conn {
+	t.Helper()
 	conn, err := pgx.Connect(t.Context(), s.URL("require", "postgres"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
+func TestAProgramThatIsLeftAloneForAWhileIsFollowedAnew(t *testing.T) {
+	s := newServer(t)
+	f := measure(t, s)
+	l := newLedger(f)
+	conn := s.sealed(t)
 	three := func() {
 		for range 3 {
 			if _, err := conn.Exec(t.Context(), "SELECT a FROM generate_series(1, 2) a", pgx.QueryExecModeExec); err != nil {
@@ -307,11 +314,7 @@ func TestAProgramThatIsLeftAloneTakesNothingFromAnother(t *testing.T) {
 	s := newServer(t)
 	f := measure(t, s)
 	l := newLedger(f)
-	conn, err := pgx.Connect(t.Context(), s.URL("require", "postgres"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close(context.Background()) })
+	conn := s.sealed(t)
 	program, err := os.ReadFile(observed.Bin + "postgres")
 	if err != nil {
 		t.Fatal(err)
