@@ -41,11 +41,13 @@ func TestTheHeirOfASwitchoverMayBeLate(t *testing.T) {
 // TestAHandOverThatIsAskedForAnewGoesOn : the manager gives each of its attempts a name of its own, and does not know how far one is.
 func TestAHandOverThatIsAskedForAnewGoesOn(t *testing.T) {
 	w := settled(t, 3)
-	lead := w.nodes[0].m
+	lead, heir := w.nodes[0].m, w.byName["m2"]
 	w.want(func(a *Aim) { a.Switchover = Switchover{ID: "one", Target: "m2"} })
 	if !w.runUntil(5*time.Second, func() bool { return lead.lead.hand.phase == PhaseQuiescing }) {
 		t.Fatalf("it does not hand over\n%s", w.tail(40))
 	}
+	heir.frozen = true // until the other name has arrived
+	w.after(1200*time.Millisecond, heir.thaw)
 	w.want(func(a *Aim) { a.Switchover = Switchover{ID: "two", Target: "m2"} })
 	w.run(8 * time.Second)
 	if got := w.lease.Record; got.Leader != "m2" || got.Switchover != "two" || w.counts["Aborted"] > 0 || w.violation != "" {

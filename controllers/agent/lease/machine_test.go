@@ -296,6 +296,27 @@ func TestFollowerGoesWhereItsLeaderIs(t *testing.T) {
 	}
 }
 
+// TestAnHeirOpensItsConnectionsBeforeItIsElected: a handshake with each voter would be most of a switchover's time.
+func TestAnHeirOpensItsConnectionsBeforeItIsElected(t *testing.T) {
+	b := newBench(t, Promise{Epoch: 5, Candidate: "b", Lease: 5}, true)
+	b.after(time.Minute)
+	var got [][]string
+	for seq, heir := range []string{"", "c", "a", "a", "", "a"} {
+		from := len(b.out)
+		b.step(Received{Request: Request{Kind: KindGrant, Database: "uid", From: "b", Seq: uint64(seq + 1), Epoch: 5, Leading: true, Heir: heir}})
+		var greeted []string
+		for _, o := range b.out[from:] {
+			if s, ok := o.(Send); ok && s.Request.Kind == KindStatus {
+				greeted = append(greeted, s.To)
+			}
+		}
+		got = append(got, greeted)
+	}
+	if d := cmp.Diff([][]string{nil, nil, {"b", "c"}, nil, nil, {"b", "c"}}, got); d != "" {
+		t.Error(d)
+	}
+}
+
 func TestLeaseBackFromABackup(t *testing.T) {
 	b := newBench(t, Promise{Epoch: 8, Candidate: "c", Lease: 8}, true) // the Lease says 5
 	for range 100 {

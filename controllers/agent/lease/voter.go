@@ -186,8 +186,21 @@ func (m *Machine) onGrant(in Received) {
 	if m.stage == reading || m.stage == asking {
 		m.stage = idle
 	}
-	m.store.heir = r.Heir == m.cfg.Self
+	named := r.Heir == m.cfg.Self
+	if named && !m.store.heir {
+		m.greet()
+	}
+	m.store.heir = named
 	m.answer(in, "")
+}
+
+// greet opens the connections that this member's election is going to need: a handshake takes longer than the rest of it.
+func (m *Machine) greet() {
+	for _, name := range m.store.seen.Record.Voters {
+		if name != m.cfg.Self {
+			m.send(name, Request{Kind: KindStatus})
+		}
+	}
 }
 
 // leaderNow is what a request for a grant tells of its sender. A replica that runs may attach as soon as the sender has won: it
