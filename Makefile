@@ -168,7 +168,7 @@ bundle: manifests $(KUSTOMIZE) ## Generate the OLM bundle with OPERATOR_SDK.
 	$(OPERATOR_SDK) generate kustomize manifests -q --interactive=false
 	$(call render,manifests) | $(OPERATOR_SDK) generate bundle -q --overwrite --version $(VERSION) --channels $(CHANNELS) --default-channel $(DEFAULT_CHANNEL)
 	@# OLM writes spec.conversion once it has the webhook's address and authority; a CRD that names another meanwhile serves nobody.
-	cp config/crd/bases/plimsoll.dev_databases.yaml bundle/manifests/
+	cp config/crd/bases/plimsoll.dev_*.yaml bundle/manifests/
 	$(OPERATOR_SDK) bundle validate ./bundle
 
 bundle-build: ## Build the bundle's image.
@@ -178,7 +178,7 @@ bundle-push: ## Push the bundle's image.
 	$(CONTAINER_TOOL) push $(BUNDLE_IMG)
 
 ##@ Deployment, on the cluster of the current kubeconfig
-.PHONY: install uninstall deploy undeploy deploy-probe undeploy-probe
+.PHONY: install uninstall deploy undeploy
 # render NAME prints config/NAME with the image and the namespace in place, and changes no file.
 render = $(KUSTOMIZE) build config/$(1) | sed -e 's|ghcr.io/plimsoll-dev/plimsoll-operator:latest|$(IMG)|g' -e 's|plimsoll-system|$(NAMESPACE)|g'
 
@@ -206,12 +206,6 @@ deploy: manifests $(KUSTOMIZE) ## Install the operator with image $(IMG).
 undeploy: $(KUSTOMIZE) ## Remove the operator and the CRDs (refused while there are Databases, unless DATABASES=delete).
 	$(spare)
 	$(call render,default) | $(KUBECTL) delete --ignore-not-found=$(ignore-not-found) -f -
-
-deploy-probe: $(KUSTOMIZE) ## Install the probe of each node with image $(IMG), which counts statements in the kernel.
-	$(call render,probe) | $(KUBECTL) apply --server-side -f -
-
-undeploy-probe: $(KUSTOMIZE) ## Remove the probes.
-	$(call render,probe) | $(KUBECTL) delete --ignore-not-found=$(ignore-not-found) -f -
 
 ##@ Tools, built from the pins below tools/
 .PHONY: tools controller-gen kustomize golangci-lint

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -116,8 +117,12 @@ func prepare(t *testing.T, api *cluster.API) client.Client {
 			t.Fatal(err)
 		}
 	}
-	install(t, admin, filepath.Join("..", "config", "crd", "bases", "plimsoll.dev_databases.yaml"))
-	within(t, "the kind Database", func() error { return admin.List(t.Context(), &v1.DatabaseList{}) })
+	for _, kind := range []string{"databases", "probes"} {
+		install(t, admin, filepath.Join("..", "config", "crd", "bases", "plimsoll.dev_"+kind+".yaml"))
+	}
+	within(t, "the kinds", func() error {
+		return errors.Join(admin.List(t.Context(), &v1.DatabaseList{}), admin.List(t.Context(), &v1.ProbeList{}))
+	})
 	return admin
 }
 

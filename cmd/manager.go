@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -44,6 +45,7 @@ import (
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/database"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine/postgres"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/policy"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/probe"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/scrape"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/ssa"
 )
@@ -58,6 +60,8 @@ const (
 	startTimeout = 15 * time.Second
 	// The kind Database is waited for this long, and looked for this often.
 	patience, lookEvery = 2 * time.Minute, time.Second
+	// probeLooks bounds the looks for the kind Probe, which a release before this one did not have.
+	probeLooks = 3
 )
 
 // run builds the parts and starts them; it returns when ctx has ended and they have.
@@ -80,7 +84,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	openShift, err := look(ctx, config, logger)
+	platform, err := look(ctx, config, logger)
 	if err != nil {
 		return err
 	}
@@ -97,14 +101,23 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	dialer, err := addDatabases(mgr, o, database.Surroundings{
-		AgentImage: o.agentImage, OperatorNamespace: o.operatorNamespace, OpenShift: openShift, Engines: engines, Programs: programs,
+	writer, err := ssa.New(mgr.GetClient(), mgr.GetAPIReader(), metrics.Registry, database.ByMetadata()...)
+	if err != nil {
+		return err
+	}
+	dialer, err := addDatabases(mgr, o, writer, database.Surroundings{
+		AgentImage: o.agentImage, OperatorNamespace: o.operatorNamespace, OpenShift: platform.openShift, Engines: engines, Programs: programs,
 	})
 	if err != nil {
 		return err
 	}
 	defer dialer.Close()
-	logger.Info("starting", "version", version, "agentImage", o.agentImage, "openShift", openShift, "webhook", o.webhook)
+	if platform.probes {
+		if err := addProbes(mgr, o, writer); err != nil {
+			return err
+		}
+	}
+	logger.Info("starting", "version", version, "agentImage", o.agentImage, "openShift", platform.openShift, "webhook", o.webhook)
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("run the manager: %w", err)
 	}
@@ -173,6 +186,7 @@ func newManager(config *rest.Config, o options, logger logr.Logger, hooks *webho
 	if err != nil {
 		return nil, err
 	}
+	maps.Copy(cached.ByObject, probe.Cached())
 	lock, err := newLock(config, o, restored)
 	if err != nil {
 		return nil, err
@@ -240,38 +254,49 @@ func identityOf(getenv func(string) string) (string, error) {
 	return host + "_" + uuid.NewString(), nil
 }
 
-// look asks whether the platform has OpenShift's security constraints. It waits for the kind Database, which is often installed in
-// the same breath as the manager, so that nobody has to wait for a pod that backs off.
-func look(ctx context.Context, config *rest.Config, logger logr.Logger) (openShift bool, err error) {
+// platform is what the API server offers beside what every one does.
+type platform struct {
+	openShift bool // with its security constraints
+	probes    bool // the kind Probe is installed
+}
+
+// look asks for the platform. It waits for the kind Database, which is often installed in the same breath as the manager, so that nobody
+// has to wait for a pod that backs off.
+func look(ctx context.Context, config *rest.Config, logger logr.Logger) (platform, error) {
 	own := rest.CopyConfig(config)
 	own.Timeout = startTimeout
 	found, err := discovery.NewDiscoveryClientForConfig(own)
 	if err != nil {
-		return false, fmt.Errorf("make a client for the API's groups: %w", err)
+		return platform{}, fmt.Errorf("make a client for the API's groups: %w", err)
 	}
+	var is platform
+	looks := 0
 	err = wait.PollUntilContextTimeout(ctx, lookEvery, patience, true, func(context.Context) (bool, error) {
-		_, err := found.ServerResourcesForGroupVersion(v1.GroupVersion.String())
+		served, err := found.ServerResourcesForGroupVersion(v1.GroupVersion.String())
 		if err != nil {
 			logger.Info("waiting for the kind Database", "error", err.Error())
+			return false, nil
 		}
-		return err == nil, nil
+		is.probes = slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Name == "probes" })
+		looks++
+		return is.probes || looks >= probeLooks, nil
 	})
 	if err != nil {
-		return false, fmt.Errorf("the API server does not serve %s; install the CustomResourceDefinition databases.plimsoll.dev: %w", v1.GroupVersion, err)
+		return platform{}, fmt.Errorf("the API server does not serve %s; install the CustomResourceDefinition databases.plimsoll.dev: %w", v1.GroupVersion, err)
+	}
+	if !is.probes {
+		logger.Info("no Probe can be had: install the CustomResourceDefinition probes.plimsoll.dev and start the manager again")
 	}
 	groups, err := found.ServerGroups()
 	if err != nil {
-		return false, fmt.Errorf("ask for the API's groups: %w", err)
+		return platform{}, fmt.Errorf("ask for the API's groups: %w", err)
 	}
-	return slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == "security.openshift.io" }), nil
+	is.openShift = slices.ContainsFunc(groups.Groups, func(g metav1.APIGroup) bool { return g.Name == "security.openshift.io" })
+	return is, nil
 }
 
 // addDatabases adds the reconciler of Databases and what it needs.
-func addDatabases(mgr ctrl.Manager, o options, around database.Surroundings) (*database.Dialer, error) {
-	writer, err := ssa.New(mgr.GetClient(), mgr.GetAPIReader(), metrics.Registry, database.ByMetadata()...)
-	if err != nil {
-		return nil, err
-	}
+func addDatabases(mgr ctrl.Manager, o options, writer *ssa.Writer, around database.Surroundings) (*database.Dialer, error) {
 	lives := certificate.DefaultPolicy()
 	lives.QuickOverlap = o.rotationTrust
 	vault := database.NewVault(mgr.GetAPIReader())
@@ -302,6 +327,18 @@ func addDatabases(mgr ctrl.Manager, o options, around database.Surroundings) (*d
 		mgr.AddReadyzCheck("caches", cachesSynced(mgr.GetCache())),
 		mgr.AddReadyzCheck("reconciles", health.Check),
 	)
+}
+
+// addProbes adds the reconciler of Probes. What it makes is few and read from the API server itself: no cache holds it.
+func addProbes(mgr ctrl.Manager, o options, writer *ssa.Writer) error {
+	live, err := client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
+	if err != nil {
+		return fmt.Errorf("make a client for the probes: %w", err)
+	}
+	return probe.New(probe.Options{
+		Read: mgr.GetClient(), Live: live, Writer: writer.Live(live), Asker: probe.NewHTTP(), Now: time.Now,
+		Image: o.agentImage, OperatorNamespace: o.operatorNamespace,
+	}).SetupWithManager(mgr)
 }
 
 // cachesSynced is red until every cache that is used has its first list.

@@ -14,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -83,6 +85,31 @@ func TestManagerWithItsOwnRights(t *testing.T) {
 			}
 		}
 		return fmt.Errorf("the status is %+v", d.Status.Conditions)
+	})
+
+	measure := &v1.Probe{ObjectMeta: metav1.ObjectMeta{Name: v1.ProbeName}}
+	within(t, "the Probe to be taken", func() error { return client.IgnoreAlreadyExists(admin.Create(ctx, measure)) })
+	within(t, "its DaemonSet, and a status without an error", func() error {
+		key := types.NamespacedName{Namespace: v1.ProbeNamespace, Name: "plimsoll-probe"}
+		if err := admin.Get(ctx, key, &appsv1.DaemonSet{}); err != nil {
+			return err
+		}
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(measure), measure); err != nil {
+			return err
+		}
+		if c := meta.FindStatusCondition(measure.Status.Conditions, v1.ConditionReconciling); c == nil || strings.Contains(c.Message, "trying again") {
+			return fmt.Errorf("the status is %+v", measure.Status.Conditions)
+		}
+		return nil
+	})
+	measure.Spec.Mode = v1.ProbeOff
+	within(t, "the Probe to be switched off", func() error { return admin.Patch(ctx, measure, client.Merge) })
+	within(t, "the DaemonSet to go", func() error {
+		err := admin.Get(ctx, types.NamespacedName{Namespace: v1.ProbeNamespace, Name: "plimsoll-probe"}, &appsv1.DaemonSet{})
+		if err == nil {
+			return errors.New("it is there still")
+		}
+		return client.IgnoreNotFound(err)
 	})
 
 	began := time.Now()

@@ -31,8 +31,8 @@ type probeOptions struct {
 	statements          int
 	logLevel            string
 
-	metricsAddress, healthAddress string
-	metricsSecure                 bool
+	metricsAddress, healthAddress, statusAddress string
+	metricsSecure                                bool
 }
 
 func probeCommand() *cobra.Command {
@@ -57,6 +57,7 @@ func probeCommand() *cobra.Command {
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "where metrics are served")
 	f.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve metrics over HTTPS, to those whom the API server lets get /metrics")
 	f.StringVar(&o.healthAddress, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served")
+	f.StringVar(&o.statusAddress, "status-bind-address", "", "where the manager is told how far the node is measured, as :8082; nowhere by default")
 	return cmd
 }
 
@@ -121,6 +122,9 @@ func runProbe(ctx context.Context, o probeOptions) error {
 		mgr.AddHealthzCheck("alive", n.Alive),
 		mgr.AddReadyzCheck("looks", n.Ready),
 	)
+	if err == nil && o.statusAddress != "" {
+		err = addStatus(ctx, mgr, o, n)
+	}
 	if err != nil {
 		return fmt.Errorf("make the probe: %w", err)
 	}
@@ -130,6 +134,14 @@ func runProbe(ctx context.Context, o probeOptions) error {
 	}
 	logger.Info("stopped")
 	return nil
+}
+
+func addStatus(ctx context.Context, mgr manager.Manager, o probeOptions, n *node.Node) error {
+	server, err := statusServer(ctx, o.statusAddress, o.node, n.Status)
+	if err != nil {
+		return err
+	}
+	return mgr.Add(server)
 }
 
 // podsOf are the instances' pods on a node, and nothing else of the cluster.

@@ -1,6 +1,6 @@
 package v1
 
-// Types of a Database's conditions.
+// Types of conditions, of a Database or a Probe.
 const (
 	// ConditionReady is true while a primary takes writes and every instance that was asked for is ready.
 	ConditionReady = "Ready"
@@ -121,4 +121,16 @@ const (
 	ReasonNoMajority = "NoMajority"
 	// ReasonAsynchronous : the Database was asked not to wait for replicas, or has only one instance.
 	ReasonAsynchronous = "Asynchronous"
+)
+
+// Reasons of a Probe's conditions, beside those above.
+const (
+	// ReasonProbeOff : set spec.mode to Measure to have databases measured.
+	ReasonProbeOff = "ProbeOff"
+	// ReasonNoNodes : no node is chosen; correct spec.nodeSelector or spec.tolerations.
+	ReasonNoNodes = "NoNodes"
+	// ReasonNodesNotReady : some nodes are not measured, or not yet; status.nodes says why.
+	ReasonNodesNotReady = "NodesNotReady"
+	// ReasonNodesPartly : of some nodes not all connections are seen; status.nodes says which and why.
+	ReasonNodesPartly = "NodesPartly"
 )

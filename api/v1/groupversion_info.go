@@ -16,7 +16,7 @@ var GroupVersion = schema.GroupVersion{Group: "plimsoll.dev", Version: "v1"}
 
 // AddToScheme registers this package's kinds with a scheme.
 func AddToScheme(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion, &Database{}, &DatabaseList{})
+	scheme.AddKnownTypes(GroupVersion, &Database{}, &DatabaseList{}, &Probe{}, &ProbeList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

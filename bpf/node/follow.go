@@ -13,10 +13,10 @@ import (
 
 // How far an instance is measured.
 const (
-	measured = "measured" // all its connections are seen
-	partly   = "partly"   // its program cannot be probed: those through TLS are not seen
-	unseen   = "unseen"   // neither its program nor system calls can be probed
-	waiting  = "waiting"  // its container or its server is not found yet
+	Measured = "measured" // all its connections are seen
+	Partly   = "partly"   // its program cannot be probed: those through TLS are not seen
+	Unseen   = "unseen"   // neither its program nor system calls can be probed
+	Waiting  = "waiting"  // its container or its server is not found yet
 )
 
 // program is the name of the file that a server runs.
@@ -39,13 +39,13 @@ func (t *target) owner() aggregate.Instance {
 func (n *Node) state(t *target) string {
 	switch {
 	case t.program != "":
-		return measured
+		return Measured
 	case t.refused != nil && n.syscalls == nil:
-		return partly
+		return Partly
 	case t.refused != nil:
-		return unseen
+		return Unseen
 	default:
-		return waiting
+		return Waiting
 	}
 }
 

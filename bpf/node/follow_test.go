@@ -62,7 +62,7 @@ func TestAProgramThatIsNeverReadIsTold(t *testing.T) {
 	n := &Node{Options: Options{Proc: t.TempDir(), Log: testr.New(t)}, targets: map[attribute.Container]*target{}}
 	one := &target{cgroups: []uint64{1}, opened: begin}
 	n.targets[attribute.Container{Pod: "p", ID: "c"}] = one
-	for after, want := range map[time.Duration]string{openMost - time.Second: waiting, openMost: unseen} {
+	for after, want := range map[time.Duration]string{openMost - time.Second: Waiting, openMost: Unseen} {
 		one.refused = nil
 		n.syscalls = errors.New("none")
 		if err := n.attach(begin.Add(after)); err != nil {

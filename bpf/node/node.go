@@ -252,6 +252,50 @@ func (n *Node) session(who uint64) event.Session {
 	return s
 }
 
+// Status says how far the node's instances are measured: by what they are seen, how many are, and what keeps the others from it.
+type Status struct {
+	Hooks     map[string]bool
+	Instances map[string]int
+	Missing   string // empty if all are
+}
+
+// Status of now. It waits for a look that is under way.
+func (n *Node) Status() Status {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := n.status()
+	var why []string
+	if n.syscalls != nil {
+		why = append(why, "system calls cannot be hooked: "+n.syscalls.Error())
+	}
+	if n.failed > 0 {
+		why = append(why, n.said)
+	}
+	for _, t := range n.targets {
+		if t.refused != nil {
+			why = append(why, fmt.Sprintf("instance %s/%s: %v", t.Namespace, t.Name, t.refused))
+		}
+	}
+	slices.Sort(why)
+	s.Missing = strings.Join(why, "; ")
+	return s
+}
+
+// status without what is missing.
+func (n *Node) status() Status {
+	s := Status{
+		Hooks:     map[string]bool{"syscalls": n.syscalls == nil, "programs": false},
+		Instances: map[string]int{Measured: 0, Partly: 0, Unseen: 0, Waiting: 0},
+	}
+	for _, t := range n.targets {
+		s.Instances[n.state(t)]++
+		if t.program != "" {
+			s.Hooks["programs"] = true
+		}
+	}
+	return s
+}
+
 // Look implements export.Source.
 func (n *Node) Look(show func(export.Sight)) {
 	n.mu.Lock()
@@ -268,15 +312,6 @@ func (n *Node) Look(show func(export.Sight)) {
 		lost = map[string]uint64{}
 	}
 	lost["forgotten"], lost["cgroups"] = n.names.Dropped(), n.skipped
-	sight := export.Sight{
-		Table: n.table, Lost: lost, Hooks: map[string]bool{"syscalls": n.syscalls == nil, "programs": false},
-		Instances: map[string]int{measured: 0, partly: 0, unseen: 0, waiting: 0},
-	}
-	for _, t := range n.targets {
-		sight.Instances[n.state(t)]++
-		if t.program != "" {
-			sight.Hooks["programs"] = true
-		}
-	}
-	show(sight)
+	s := n.status()
+	show(export.Sight{Table: n.table, Lost: lost, Hooks: s.Hooks, Instances: s.Instances})
 }

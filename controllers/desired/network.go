@@ -22,13 +22,18 @@ func NetworkPolicy(in Inputs) *networkingv1.NetworkPolicy {
 				{Ports: policyPort(in.Parts.Port.ContainerPort)},
 				{Ports: policyPort(engine.AgentPort), From: []networkingv1.NetworkPolicyPeer{
 					{PodSelector: selector(in)},
-					{
-						NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: in.OperatorNamespace}},
-						PodSelector:       &metav1.LabelSelector{MatchLabels: ManagerPodLabels()},
-					},
+					manager(in.OperatorNamespace),
 				}},
 			},
 		},
+	}
+}
+
+// manager is who a pod of the operator is to a policy.
+func manager(namespace string) networkingv1.NetworkPolicyPeer {
+	return networkingv1.NetworkPolicyPeer{
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}},
+		PodSelector:       &metav1.LabelSelector{MatchLabels: ManagerPodLabels()},
 	}
 }
 

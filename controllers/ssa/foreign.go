@@ -21,8 +21,14 @@ type ForeignError struct {
 
 // Error implements error.
 func (e *ForeignError) Error() string {
-	return fmt.Sprintf("%s %s/%s belongs to %s and is left as it is; delete or rename it, or choose another name for the Database",
-		e.Kind, e.Namespace, e.Name, e.Holder)
+	if e.Namespace == "" {
+		return fmt.Sprintf("%s %s belongs to %s and is left as it is; delete or rename it", e.Kind, e.Name, e.Holder)
+	}
+	fix := "delete or rename it, or choose another name for the Database"
+	if e.Namespace == v1.ProbeNamespace {
+		fix = "delete or rename it"
+	}
+	return fmt.Sprintf("%s %s/%s belongs to %s and is left as it is; %s", e.Kind, e.Namespace, e.Name, e.Holder, fix)
 }
 
 // ask the API server itself for the metadata of the object, past the cache; nil if there is none.
@@ -64,7 +70,10 @@ func foreign(kind schema.GroupVersionKind, live, obj client.Object) error {
 	if database != "" && database == obj.GetLabels()[v1.LabelDatabase] {
 		return nil
 	}
-	e.Holder = "someone else: it has no owner and no label " + v1.LabelDatabase + " of this Database"
+	e.Holder = "someone else: it has no owner"
+	if obj.GetLabels()[v1.LabelDatabase] != "" {
+		e.Holder = "someone else: it has no owner and no label " + v1.LabelDatabase + " of this Database"
+	}
 	return e
 }
 

@@ -14,15 +14,31 @@ import (
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 )
 
-// Status writes status if it differs from that of seen, the Database as it was read. A Database that is gone, or whose name
+// Status writes the status of a Database if it differs from that of seen, the Database as it was read. One that is gone, or whose name
 // another has taken, is no error.
 func (w *Writer) Status(ctx context.Context, seen *v1.Database, status v1.DatabaseStatus) error {
 	if equality.Semantic.DeepEqual(seen.Status, status) {
 		return nil
 	}
+	return w.status(ctx, seen, &status)
+}
+
+// ProbeStatus does the same for a Probe.
+func (w *Writer) ProbeStatus(ctx context.Context, seen *v1.Probe, status v1.ProbeStatus) error {
+	if equality.Semantic.DeepEqual(seen.Status, status) {
+		return nil
+	}
+	return w.status(ctx, seen, &status)
+}
+
+// status writes what status points to.
+func (w *Writer) status(ctx context.Context, seen client.Object, status any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	kind := v1.GroupVersion.WithKind("Database")
+	kind, err := w.kindOf(seen)
+	if err != nil {
+		return err
+	}
 	u, err := statusToApply(kind, seen, status)
 	if err != nil {
 		return fmt.Errorf("write the status of %s: %w", noun(kind, seen), err)
@@ -39,16 +55,16 @@ func (w *Writer) Status(ctx context.Context, seen *v1.Database, status v1.Databa
 
 // statusToApply names the resourceVersion that was read: the API server ignores a UID in a status, and without either the status
 // of one Database could land on another that has taken its name.
-func statusToApply(kind schema.GroupVersionKind, seen *v1.Database, status v1.DatabaseStatus) (*unstructured.Unstructured, error) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
+func statusToApply(kind schema.GroupVersionKind, seen client.Object, status any) (*unstructured.Unstructured, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
 	if err != nil {
 		return nil, fmt.Errorf("convert: %w", err)
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{"status": content}}
 	u.SetGroupVersionKind(kind)
-	u.SetNamespace(seen.Namespace)
-	u.SetName(seen.Name)
-	u.SetResourceVersion(seen.ResourceVersion)
+	u.SetNamespace(seen.GetNamespace())
+	u.SetName(seen.GetName())
+	u.SetResourceVersion(seen.GetResourceVersion())
 	dropNulls(u.Object)
 	return u, nil
 }
@@ -62,9 +78,9 @@ func (w *Writer) patchStatus(ctx context.Context, kind schema.GroupVersionKind, 
 
 // statusAgain writes after a change that the cache had not seen, if it is the same Database still. A status has one writer, so
 // what changed was something else, and this status is the newest there is.
-func (w *Writer) statusAgain(ctx context.Context, kind schema.GroupVersionKind, seen *v1.Database, u *unstructured.Unstructured) error {
+func (w *Writer) statusAgain(ctx context.Context, kind schema.GroupVersionKind, seen client.Object, u *unstructured.Unstructured) error {
 	now, err := w.ask(ctx, kind, seen)
-	if err != nil || now == nil || now.GetUID() != seen.UID {
+	if err != nil || now == nil || now.GetUID() != seen.GetUID() {
 		return err
 	}
 	u.SetResourceVersion(now.GetResourceVersion())

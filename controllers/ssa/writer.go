@@ -59,6 +59,13 @@ func New(c client.Client, live client.Reader, registry prometheus.Registerer, by
 	return w, nil
 }
 
+// Live is a Writer that reads from c, which asks the API server itself: for the few objects that no cache holds.
+func (w *Writer) Live(c client.Client) *Writer {
+	live := *w
+	live.client, live.live, live.byMetadata = c, c, nil
+	return &live
+}
+
 // Apply gives the live object all that obj says, and takes back what Plimsoll said before and says no longer, by server-side
 // apply. What others added stays. It writes nothing if all is so already. An object that belongs to someone else is left alone:
 // the error is then a *ForeignError.

@@ -34,6 +34,7 @@ func rooms() []room {
 		{path: "controllers/scrape"},
 		{path: "controllers/database", may: append(seam, "controllers/desired", "controllers/policy", "controllers/certificate",
 			"controllers/ssa", "controllers/agent/client")},
+		{path: "controllers/probe", may: append(api, "controllers/desired", "controllers/ssa")},
 		{path: "controllers/agent", may: append(seam, "controllers/agent/lease", "controllers/agent/kube", "controllers/agent/client")},
 		{path: "controllers/agent/lease", may: append(seam, "controllers/agent/kube")},
 		{path: "controllers/agent/kube", may: seam},
@@ -56,7 +57,7 @@ func rooms() []room {
 
 // pureFiles are pure halves of rooms that also act.
 func pureFiles() []string {
-	return []string{"controllers/database/decide*.go", "controllers/database/summarise*.go"}
+	return []string{"controllers/database/decide*.go", "controllers/database/summarise*.go", "controllers/probe/decide*.go", "controllers/probe/summarise*.go"}
 }
 
 // notForPure are imports by which a pure room would reach out of itself.

@@ -3,9 +3,9 @@ package e2e
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,16 +15,14 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-)
 
-// probes is the namespace of config/probe.
-const probes = "plimsoll-probe"
+	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+)
 
 // TestEveryStatementIsCounted: what clients send through the Service, over TLS, is at the metrics of the node's probe to the last one.
 func TestEveryStatementIsCounted(t *testing.T) {
@@ -61,6 +59,7 @@ func TestEveryStatementIsCounted(t *testing.T) {
 		}
 		return err
 	})
+	shared.awaitMeasured(t, pod.Spec.NodeName, 1)
 	// Literals differ, and so do the protocols; two fail.
 	d.sends(t, 100, "SELECT %d AS sent", pgx.QueryExecModeSimpleProtocol)
 	d.sends(t, 37, "SELECT $1 AS sent", pgx.QueryExecModeExec)
@@ -109,42 +108,59 @@ func (d *database) sends(t *testing.T, times int, text string, mode pgx.QueryExe
 	}
 }
 
-// deployProbes installs config/probe with the operator's image until the test ends.
+// deployProbes asks for a Probe until the test ends, and wants all that it made to go with it.
 func (s *suite) deployProbes(t *testing.T) {
 	t.Helper()
-	manager := &appsv1.Deployment{}
-	if err := s.Get(t.Context(), client.ObjectKey{Namespace: "plimsoll-system", Name: "plimsoll-manager"}, manager); err != nil {
-		t.Fatal(err)
-	}
-	var manifests []string
-	for _, file := range []string{"namespace", "service_account", "role", "role_binding", "network_policy", "daemonset"} {
-		raw, err := os.ReadFile("../../config/probe/" + file + ".yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
-		manifests = append(manifests, string(raw))
-	}
-	all := strings.ReplaceAll(strings.Join(manifests, "---\n"), "ghcr.io/plimsoll-dev/plimsoll-operator:latest", manager.Spec.Template.Spec.Containers[0].Image)
+	probe := &v1.Probe{ObjectMeta: metav1.ObjectMeta{Name: v1.ProbeName}}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
 		if t.Failed() {
-			out, err := s.cluster.Kubectl(ctx, "", "--namespace="+probes, "logs", "--selector=app.kubernetes.io/component=probe", "--tail=100", "--prefix")
+			out, err := s.cluster.Kubectl(ctx, "", "--namespace="+v1.ProbeNamespace, "logs", "--selector=app.kubernetes.io/component=probe", "--tail=100", "--prefix")
 			t.Logf("the probes' log (%v):\n%s", err, out)
+			out, err = s.cluster.Kubectl(ctx, "", "get", "probe", "cluster", "--output=yaml")
+			t.Logf("the Probe (%v):\n%s", err, out)
 		}
-		if out, err := s.cluster.Kubectl(ctx, all, "delete", "--ignore-not-found", "-f", "-"); err != nil {
-			t.Errorf("remove the probes: %v\n%s", err, out)
+		if err := s.Delete(ctx, probe); err != nil {
+			t.Errorf("delete the Probe: %v", err)
 		}
+		eventually(ctx, t, time.Minute, "the probes' namespace to go", func() error {
+			err := s.Get(ctx, client.ObjectKey{Name: v1.ProbeNamespace}, &corev1.Namespace{})
+			if err == nil {
+				return errors.New("it is there still")
+			}
+			return client.IgnoreNotFound(err)
+		})
 	})
-	if err := s.cluster.Apply(t.Context(), all); err != nil {
+	if err := s.Create(t.Context(), probe); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// awaitMeasured waits until the Probe says that so many instances of a node are measured; others may come and go there.
+func (s *suite) awaitMeasured(t *testing.T, node string, instances int32) {
+	t.Helper()
+	eventually(t.Context(), t, 2*time.Minute, "the Probe to say that "+node+" is measured", func() error {
+		p := &v1.Probe{}
+		if err := s.Get(t.Context(), client.ObjectKey{Name: v1.ProbeName}, p); err != nil {
+			return err
+		}
+		i := slices.IndexFunc(p.Status.Nodes, func(n v1.NodeStatus) bool { return n.Name == node })
+		if i < 0 {
+			return fmt.Errorf("the status names no such node: %+v", p.Status)
+		}
+		n := p.Status.Nodes[i]
+		if n.Instances.Measured < instances || !slices.Equal(n.Hooks, []string{"programs", "syscalls"}) {
+			return fmt.Errorf("%+v", n)
+		}
+		return nil
+	})
 }
 
 // probeOn is where the probe of a node serves its metrics.
 func (s *suite) probeOn(ctx context.Context, node string) (string, error) {
 	pods := &corev1.PodList{}
-	if err := s.List(ctx, pods, client.InNamespace(probes), client.MatchingLabels{"app.kubernetes.io/component": "probe"}); err != nil {
+	if err := s.List(ctx, pods, client.InNamespace(v1.ProbeNamespace), client.MatchingLabels{"app.kubernetes.io/component": "probe"}); err != nil {
 		return "", err
 	}
 	for _, p := range pods.Items {

@@ -116,10 +116,10 @@ func TestTheReviewBites(t *testing.T) {
 	}
 }
 
-// rendered are the rights of all roles in config/default, and in config/probe beside it.
+// rendered are the rights of all roles in config/default.
 func rendered(t *testing.T) []Right {
 	t.Helper()
-	rights := rightsIn(t, slices.Concat(render(t, "config/default", "config/probe")...))
+	rights := rightsIn(t, slices.Concat(render(t, "config/default")...))
 	if len(only(manager, rights)) == 0 {
 		t.Fatalf("config/default renders no %s", manager)
 	}
