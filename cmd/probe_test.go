@@ -102,7 +102,14 @@ func TestProbeWithItsOwnRights(t *testing.T) {
 	}
 	defer api.Stop()
 	admin := prepare(t, api)
-	for _, file := range []string{"probe/namespace.yaml", "probe/service_account.yaml", "probe/role.yaml", "probe/role_binding.yaml", "rbac/metrics_reader_role.yaml"} {
+	in := desired.ProbeInputs{Probe: &v1.Probe{ObjectMeta: metav1.ObjectMeta{Name: v1.ProbeName}}}
+	for _, obj := range []client.Object{desired.ProbeNamespace(in), desired.ProbeServiceAccount(in)} {
+		obj.SetOwnerReferences(nil)
+		if err := admin.Create(t.Context(), obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"rbac/probe_role.yaml", "rbac/probe_role_binding.yaml", "rbac/metrics_reader_role.yaml"} {
 		install(t, admin, filepath.Join("..", "config", filepath.FromSlash(file)))
 	}
 	for _, node := range []string{"node-1", "node-2"} {

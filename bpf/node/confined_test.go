@@ -21,7 +21,7 @@ const (
 	confinedHierarchy = "PLIMSOLL_NODE_TEST_CONFINED_HIERARCHY"
 )
 
-// TestTheCapabilitiesOfTheManifestAreEnough runs the probe as config/probe does: as root with four of them, and no way to more.
+// TestTheCapabilitiesOfTheManifestAreEnough runs the probe as a Probe's DaemonSet does: as root with four of them, and no way to more.
 func TestTheCapabilitiesOfTheManifestAreEnough(t *testing.T) {
 	if of := os.Getenv(confined); of != "" {
 		measuresConfined(t, of)

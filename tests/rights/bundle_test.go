@@ -27,9 +27,10 @@ func TestTheBundleLeavesOutWhatOLMBrings(t *testing.T) {
 	slices.Sort(got)
 	want := []string{
 		"ClusterRole/plimsoll-database-editor", "ClusterRole/plimsoll-database-viewer", "ClusterRole/plimsoll-manager",
-		"ClusterRole/plimsoll-metrics-reader", "ClusterRoleBinding/plimsoll-manager", "CustomResourceDefinition/databases.plimsoll.dev",
+		"ClusterRole/plimsoll-metrics-reader", "ClusterRole/plimsoll-probe", "ClusterRoleBinding/plimsoll-manager", "ClusterRoleBinding/plimsoll-probe",
+		"CustomResourceDefinition/databases.plimsoll.dev", "CustomResourceDefinition/probes.plimsoll.dev",
 		"Database/orders", "Deployment/plimsoll-manager", "MutatingWebhookConfiguration/plimsoll-mutating", "PodDisruptionBudget/plimsoll-manager",
-		"PriorityClass/plimsoll-manager", "Role/plimsoll-manager-election", "RoleBinding/plimsoll-manager-election", "Service/plimsoll-manager-metrics",
+		"PriorityClass/plimsoll-manager", "Probe/cluster", "Role/plimsoll-manager-election", "RoleBinding/plimsoll-manager-election", "Service/plimsoll-manager-metrics",
 		"Service/plimsoll-webhook", "ServiceAccount/plimsoll-manager", "ValidatingWebhookConfiguration/plimsoll-validating",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -57,7 +58,7 @@ func TestTheBundleLeavesOutWhatOLMBrings(t *testing.T) {
 // TestEveryFileNamesItsNamespace : kustomize is not asked to, since it gives one to kinds that have none and that it does not know.
 func TestEveryFileNamesItsNamespace(t *testing.T) {
 	cluster := []string{
-		"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "FlowSchema", "MutatingWebhookConfiguration", "Namespace", "PriorityClass",
+		"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "FlowSchema", "MutatingWebhookConfiguration", "Namespace", "PriorityClass", "Probe",
 		"ValidatingWebhookConfiguration",
 	}
 	for n, objects := range render(t, "config/default", "config/default-certmanager") {
