@@ -58,6 +58,10 @@ func advice(reason string) string {
 		return "look at the storage of the volume that the message names; another instance leads meanwhile, where one can"
 	case v1.ReasonNoMajority:
 		return "bring the missing instances back"
+	case v1.ReasonNodesNotReady, v1.ReasonNodesPartly:
+		return "see the notes of the nodes above"
+	case v1.ReasonNoNodes:
+		return "correct spec.nodeSelector or spec.tolerations of the Probe"
 	default:
 		return ""
 	}

@@ -66,7 +66,7 @@ func New(c Config) *cobra.Command {
 		f.Hidden = !slices.Contains([]string{clientcmd.RecommendedConfigPathFlag, clientcmd.FlagContext, clientcmd.FlagNamespace}, f.Name)
 	})
 	s := &session{Config: c, kubeconfig: clientcmd.NewNonInteractiveDeferredLoadingClientConfig(loading, overrides)}
-	root.AddCommand(newStatus(s), newSwitchover(s), newRestart(s), newRotate(s), newRecover(s), newFence(s), newUnfence(s), newPsql(s), newLogs(s), newVersion(s))
+	root.AddCommand(newStatus(s), newSwitchover(s), newRestart(s), newRotate(s), newRecover(s), newFence(s), newUnfence(s), newPsql(s), newLogs(s), newProbe(s), newVersion(s))
 	return root
 }
 
@@ -112,10 +112,11 @@ func (s *session) connect() (*cluster, error) {
 	return &cluster{Client: c, pods: pods, namespace: namespace}, nil
 }
 
-// mapper knows the one kind that the plugin reads, so that no command begins with a discovery of the whole API.
+// mapper knows the two kinds that the plugin reads, so that no command begins with a discovery of the whole API.
 func mapper(*runtime.Scheme) meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(v1.GroupVersion.WithKind("Database"), meta.RESTScopeNamespace)
+	m.Add(v1.GroupVersion.WithKind("Probe"), meta.RESTScopeRoot)
 	return m
 }
 

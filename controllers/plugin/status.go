@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
@@ -41,7 +42,7 @@ func newStatus(s *session) *cobra.Command {
   kubectl plimsoll status orders -o json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			render, err := renderer(output)
+			render, err := renderer(output, Status)
 			if err != nil {
 				return err
 			}
@@ -60,26 +61,28 @@ func newStatus(s *session) *cobra.Command {
 	return c
 }
 
-type render func(io.Writer, *v1.Database, time.Time) error
+// render writes an object.
+type render[T client.Object] func(io.Writer, T, time.Time) error
 
-func renderer(output string) (render, error) {
+// renderer for an output that was asked for; table is the one for people.
+func renderer[T client.Object](output string, table render[T]) (render[T], error) {
 	switch output {
 	case "":
-		return Status, nil
+		return table, nil
 	case "json":
-		return func(w io.Writer, d *v1.Database, _ time.Time) error {
-			raw, err := json.MarshalIndent(d, "", "  ")
+		return func(w io.Writer, obj T, _ time.Time) error {
+			raw, err := json.MarshalIndent(obj, "", "  ")
 			if err != nil {
-				return fmt.Errorf("encode Database %s: %w", d.Name, err)
+				return fmt.Errorf("encode %s: %w", obj.GetName(), err)
 			}
 			_, err = fmt.Fprintln(w, string(raw))
 			return err
 		}, nil
 	case "yaml":
-		return func(w io.Writer, d *v1.Database, _ time.Time) error {
-			raw, err := yaml.Marshal(d)
+		return func(w io.Writer, obj T, _ time.Time) error {
+			raw, err := yaml.Marshal(obj)
 			if err != nil {
-				return fmt.Errorf("encode Database %s: %w", d.Name, err)
+				return fmt.Errorf("encode %s: %w", obj.GetName(), err)
 			}
 			_, err = w.Write(raw)
 			return err
@@ -89,7 +92,7 @@ func renderer(output string) (render, error) {
 	}
 }
 
-func (s *session) show(ctx context.Context, k *cluster, name string, r render) error {
+func (s *session) show(ctx context.Context, k *cluster, name string, r render[*v1.Database]) error {
 	d, err := k.database(ctx, name)
 	if err != nil {
 		return err
@@ -100,7 +103,7 @@ func (s *session) show(ctx context.Context, k *cluster, name string, r render) e
 }
 
 // follow shows the status again and again; it ends without an error when the person interrupts it.
-func (s *session) follow(ctx context.Context, k *cluster, name string, r render) error {
+func (s *session) follow(ctx context.Context, k *cluster, name string, r render[*v1.Database]) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	tick := time.NewTicker(watchPeriod)
@@ -150,12 +153,7 @@ func Status(out io.Writer, d *v1.Database, now time.Time) error {
 		p.line("Spec\tgeneration %d is not observed yet (status is of %d)", d.Generation, st.ObservedGeneration)
 	}
 	p.instances(st.Instances)
-	p.line("")
-	p.line("CONDITION\tSTATUS\tSINCE\tREASON\tMESSAGE")
-	for _, c := range st.Conditions {
-		p.line("%s\t%s\t%s\t%s\t%s", c.Type, c.Status, age(c.LastTransitionTime, now), c.Reason, c.Message)
-	}
-	p.next(st.Conditions)
+	p.conditions(st.Conditions, now)
 	p.requests(st.Requests, now)
 	p.handOvers(st.HandOvers, now)
 	return errors.Join(p.err, w.Flush())
@@ -182,6 +180,15 @@ func (p *printer) instances(all []v1.InstanceStatus) {
 	for _, i := range all {
 		p.line("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s", i.Name, role(i), or(i.State, "-"), yes(i.Ready), position(i), lag(i), or(i.Node, "-"), or(i.Zone, "-"), note(i))
 	}
+}
+
+func (p *printer) conditions(all []metav1.Condition, now time.Time) {
+	p.line("")
+	p.line("CONDITION\tSTATUS\tSINCE\tREASON\tMESSAGE")
+	for _, c := range all {
+		p.line("%s\t%s\t%s\t%s\t%s", c.Type, c.Status, age(c.LastTransitionTime, now), c.Reason, c.Message)
+	}
+	p.next(all)
 }
 
 // next says what a person can do: one line for each condition that asks for something.
