@@ -113,6 +113,9 @@ const (
 	ReasonCopiedAnew = "CopiedAnew"
 	// ReasonReplayHeld : a query on a replica, or pg_wal_replay_pause(), keeps it from applying what it received; do as the instance's message says.
 	ReasonReplayHeld = "ReplayHeld"
+	// ReasonOutOfMemory : the kernel killed a process of a server, or its whole container, whose memory was at its limit; raise
+	// spec.resources.limits.memory, or let each session use less.
+	ReasonOutOfMemory = "OutOfMemory"
 	// ReasonVolumeHangs : a volume takes no writes; look at its storage. Another instance leads meanwhile, where one can.
 	ReasonVolumeHangs = "VolumeHangs"
 	// ReasonMajority : enough members hold each acknowledged write.

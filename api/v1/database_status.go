@@ -89,6 +89,15 @@ type InstanceStatus struct {
 	// +optional
 	RestartPending bool `json:"restartPending,omitempty"`
 
+	// MemoryKills counts the processes of its server that the kernel killed since its container started, because the container's memory was at
+	// its limit. The server goes on without them, after all its sessions were ended.
+	// +optional
+	MemoryKills int64 `json:"memoryKills,omitempty"`
+
+	// OutOfMemoryAt is when the kernel last ended its whole container for that.
+	// +optional
+	OutOfMemoryAt *metav1.Time `json:"outOfMemoryAt,omitempty"`
+
 	// Reason is what is wrong, or what it waits for while nobody leads, in a word: StandsStill is a replica that applies nothing although its
 	// leader's log goes on, ReplayHeld one that a query on it keeps from that, APIServerAway one that cannot be elected without the API server.
 	// +optional

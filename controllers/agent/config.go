@@ -22,6 +22,8 @@ type Config struct {
 	StateDir, MemberTLSDir string
 	// DataDir and WALDir are measured for the report; ServerTLSDir is watched for new certificates.
 	DataDir, WALDir, ServerTLSDir string
+	// CgroupDir is where the container's own cgroup is mounted.
+	CgroupDir string
 	// Host to listen on; empty for every address.
 	Host string
 	// AgentPort and HealthPort to listen on.
@@ -50,6 +52,7 @@ func (c Config) withDefaults() Config {
 	text(&c.MemberTLSDir, engine.MemberTLSDir)
 	text(&c.ServerTLSDir, engine.ServerTLSDir)
 	text(&c.DataDir, engine.DataDir)
+	text(&c.CgroupDir, "/sys/fs/cgroup")
 	text(&c.WALDir, engine.WALDir)
 	text(&c.Version, "unknown")
 	if c.AgentPort == 0 {

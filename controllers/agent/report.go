@@ -190,6 +190,7 @@ func (r *reporter) build() engine.Report {
 		out.Leader = d.Record.Leader
 	}
 	out.Leading = d.Role == lease.RolePrimary
+	out.MemoryKills = memoryKills(r.cfg.CgroupDir)
 	if out.Leading && r.aim.Synchronous == synchronousPreferred {
 		out.SyncWanted = d.SyncNeed // what it would wait for, if enough were there
 	}

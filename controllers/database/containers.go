@@ -129,6 +129,16 @@ func words(message, otherwise string) string {
 	return cut(text, maxWords)
 }
 
+// starvedAt is when the kernel last ended a container whose memory was at its limit; nil if its last end was another one.
+func starvedAt(c corev1.ContainerStatus) *metav1.Time {
+	for _, end := range []*corev1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
+		if end != nil && end.Reason == "OOMKilled" {
+			return &end.FinishedAt
+		}
+	}
+	return nil
+}
+
 func brief(end *corev1.ContainerStateTerminated) bool {
 	return end.FinishedAt.Sub(end.StartedAt.Time) < briefRun
 }

@@ -72,6 +72,9 @@ func changes(before, now v1.DatabaseStatus) []occurrence {
 		add(kind, "Request"+string(r.State), "Answer", note)
 	}
 	for _, i := range now.Instances {
+		if note := starved(instanceOf(before, i.Name), i); note != "" {
+			add(corev1.EventTypeWarning, v1.ReasonOutOfMemory, "Run", note)
+		}
 		if o, ok := stands(instanceOf(before, i.Name), i); ok {
 			out = append(out, o)
 		}
@@ -117,6 +120,20 @@ func stands(before, now v1.InstanceStatus) (occurrence, bool) {
 		return occurrence{corev1.EventTypeNormal, now.Reason, "Replicate", note}, true
 	}
 	return occurrence{}, false
+}
+
+// starved tells that an instance lost a process, or all, because its memory was at its limit; empty if it did not.
+func starved(before, now v1.InstanceStatus) string {
+	what := ""
+	switch {
+	case now.OutOfMemoryAt != nil && (before.OutOfMemoryAt == nil || before.OutOfMemoryAt.Before(now.OutOfMemoryAt)):
+		what = "its whole container"
+	case now.MemoryKills > before.MemoryKills:
+		what = "a process of its server, which ended all sessions for that"
+	default:
+		return ""
+	}
+	return fmt.Sprintf("%s: its memory was at its limit, and the kernel killed %s; raise spec.resources.limits.memory, or let each session use less (work_mem, max_connections)", now.Name, what)
 }
 
 // cloning is the state of an instance that copies the primary's data.

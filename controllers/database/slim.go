@@ -237,7 +237,7 @@ func (s *slimmer) status(of corev1.PodStatus) corev1.PodStatus {
 
 // runs says that there is nothing to tell of a container.
 func runs(c corev1.ContainerStatus) bool {
-	return c.State.Running != nil && c.RestartCount < restartsTold
+	return c.State.Running != nil && c.RestartCount < restartsTold && starvedAt(c) == nil
 }
 
 func slimContainer(c corev1.ContainerStatus) corev1.ContainerStatus {

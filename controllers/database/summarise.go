@@ -85,13 +85,18 @@ const silentWords = "the kubelet finds it ready, but the manager has not heard i
 func instance(s Seen, p Plan, name string, now time.Time) v1.InstanceStatus {
 	pod, r := s.Pods[name], s.report(name)
 	i := v1.InstanceStatus{Name: name, Role: roleOf(r), Voter: p.Leadership.votes(name)}
+	before := instanceOf(s.Database.Status, name)
+	i.MemoryKills, i.OutOfMemoryAt = before.MemoryKills, before.OutOfMemoryAt
 	if pod != nil {
 		i.Node, i.Zone = pod.Spec.NodeName, s.zone(pod)
+		for _, c := range pod.Status.ContainerStatuses {
+			i.OutOfMemoryAt = cmp.Or(starvedAt(c), i.OutOfMemoryAt)
+		}
 	}
 	switch {
 	case r != nil:
 		i.State, i.Ready, i.Version, i.Position = r.State, r.Ready, r.Version, r.Position.Text
-		i.RestartPending = len(r.RestartPending) > 0
+		i.RestartPending, i.MemoryKills = len(r.RestartPending) > 0, r.MemoryKills
 		if r.LagBytes >= 0 {
 			lag := r.LagBytes
 			i.LagBytes = &lag

@@ -240,6 +240,9 @@ type Report struct {
 	Connections    int64  `json:"connections"`
 	MaxConnections int64  `json:"maxConnections"`
 
+	// MemoryKills counts the processes of the container that the kernel killed since it started, because its memory was at its limit.
+	MemoryKills int64 `json:"memoryKills,omitempty"`
+
 	// Goroutines of the agent: a number that only grows is a leak.
 	Goroutines int `json:"goroutines,omitempty"`
 	// Requests answered by this agent, newest last, bounded.
