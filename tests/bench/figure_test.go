@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -35,6 +36,16 @@ func TestSummarise(t *testing.T) {
 				t.Errorf("error %v, n, p50, p95, p99, max (-want +got):\n%s", err, diff)
 			}
 		})
+	}
+}
+
+func TestAMachineIsToldByWhatItsKernelCosts(t *testing.T) {
+	var cores int
+	var arch string
+	var call, touch, start float64
+	_, err := fmt.Sscanf(strings.ReplaceAll(Machine(), ",", ""), "%d cores %s a system call takes %f us there a page's first touch %f us a program's start and end %f ms", &cores, &arch, &call, &touch, &start)
+	if err != nil || call <= 0 || touch <= 0 || start <= 0 {
+		t.Errorf("%q: %v", Machine(), err)
 	}
 }
 

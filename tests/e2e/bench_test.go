@@ -1,10 +1,8 @@
 package e2e
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,6 +20,7 @@ func runs(t *testing.T) int {
 	if err != nil {
 		t.Skip("a benchmark: make bench runs it")
 	}
+	t.Log(bench.Machine())
 	return n
 }
 
@@ -33,7 +32,7 @@ func record(t *testing.T, f bench.Figure) {
 		t.Fatalf("ask git for the commit: %v", err)
 	}
 	f.Commit = strings.TrimSpace(string(commit))
-	f.Machine = fmt.Sprintf("%d cores, three nodes of the local cluster on one machine, %s", runtime.NumCPU(), runtime.GOARCH)
+	f.Machine = "three nodes of the local cluster on one machine: " + bench.Machine()
 	if err := bench.Record("../../docs/benchmarks", f); err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -435,7 +434,7 @@ func (s *stage) figure(t *testing.T) bench.Figure {
 	t.Helper()
 	return bench.Figure{
 		Better: "lower", Commit: strings.TrimSpace(string(must(exec.CommandContext(t.Context(), "git", "rev-parse", "--short", "HEAD").Output())(t))),
-		Machine: fmt.Sprintf("%d cores, %s, with the API server, etcd and all simulated agents on the same machine", runtime.NumCPU(), runtime.GOARCH),
+		Machine: bench.Machine() + ", with the API server, etcd and all simulated agents on it",
 	}
 }
 
