@@ -46,6 +46,9 @@ type expiry struct {
 func shownOf(status v1.DatabaseStatus) shown {
 	var out shown
 	for _, i := range status.Instances {
+		if status.Phase == v1.PhaseHibernated {
+			break // none runs, as asked: nobody is to be woken for that
+		}
 		switch i.Role {
 		case v1.RolePrimary:
 			out.primaries++
@@ -240,6 +243,7 @@ func (c shownCollector) instances(out chan<- prometheus.Metric) {
 	slot := instanceDesc("slot_retained_bytes", "Bytes of write-ahead log that a replication slot keeps.", "slot")
 	connections := instanceDesc("connections", "Client connections in use.")
 	goroutines := instanceDesc("agent_goroutines", "Goroutines of the instance's agent.")
+	kills := instanceDesc("memory_kills_total", "Processes of the instance's container that the kernel killed because its memory was at its limit.")
 	limit := instanceDesc("max_connections", "Client connections that the server allows.")
 	c.m.reports.each(func(key types.NamespacedName, name string, heard Heard) {
 		r := heard.Report
@@ -268,6 +272,7 @@ func (c shownCollector) instances(out chan<- prometheus.Metric) {
 				gauge(slot, float64(s.Retained), s.Name)
 			}
 		}
+		out <- prometheus.MustNewConstMetric(kills, prometheus.CounterValue, float64(r.MemoryKills), key.Namespace, key.Name, name)
 		gauge(connections, float64(r.Connections))
 		gauge(limit, float64(r.MaxConnections))
 		if r.Goroutines > 0 { // an older agent does not tell
