@@ -11,8 +11,9 @@ const (
 	// ProbeNamespace is where the probes of all nodes run. They mount directories of the node, which the operator's own namespace admits to
 	// nobody.
 	ProbeNamespace = "plimsoll-probe"
-	// ProbeStatusPort and ProbeStatusPath are where a probe answers with its NodeStatus, by HTTP.
+	// ProbeStatusPort is where a probe answers with its NodeStatus, by HTTP.
 	ProbeStatusPort = 8082
+	// ProbeStatusPath is what to ask for there.
 	ProbeStatusPath = "/v1/status"
 )
 

@@ -26,7 +26,7 @@ type ProbeInputs struct {
 }
 
 const (
-	// ProbeName is that of the objects of a Probe.
+	// ProbeName is that of the objects of a Probe, of their namespace, too.
 	ProbeName  = "plimsoll-probe"
 	probeValue = "probe"
 
@@ -56,9 +56,9 @@ func probeLabels() map[string]string {
 	return l
 }
 
-func probeMeta(in ProbeInputs, name, namespace string) metav1.ObjectMeta {
+func probeMeta(in ProbeInputs, namespace string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
-		Name: name, Namespace: namespace, Labels: probeLabels(),
+		Name: ProbeName, Namespace: namespace, Labels: probeLabels(),
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(in.Probe, v1.GroupVersion.WithKind("Probe"))},
 	}
 }
@@ -67,7 +67,7 @@ func probeMeta(in ProbeInputs, name, namespace string) metav1.ObjectMeta {
 func ProbeNamespace(in ProbeInputs) *corev1.Namespace {
 	ns := &corev1.Namespace{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
-		ObjectMeta: probeMeta(in, v1.ProbeNamespace, ""),
+		ObjectMeta: probeMeta(in, ""),
 	}
 	maps.Copy(ns.Labels, map[string]string{
 		"pod-security.kubernetes.io/enforce": "privileged", "pod-security.kubernetes.io/enforce-version": "latest",
@@ -79,7 +79,7 @@ func ProbeNamespace(in ProbeInputs) *corev1.Namespace {
 func ProbeServiceAccount(in ProbeInputs) *corev1.ServiceAccount {
 	return &corev1.ServiceAccount{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"},
-		ObjectMeta: probeMeta(in, ProbeName, v1.ProbeNamespace),
+		ObjectMeta: probeMeta(in, v1.ProbeNamespace),
 	}
 }
 
@@ -88,7 +88,7 @@ func ProbeServiceAccount(in ProbeInputs) *corev1.ServiceAccount {
 func ProbePolicy(in ProbeInputs) *networkingv1.NetworkPolicy {
 	return &networkingv1.NetworkPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"},
-		ObjectMeta: probeMeta(in, ProbeName, v1.ProbeNamespace),
+		ObjectMeta: probeMeta(in, v1.ProbeNamespace),
 		Spec: networkingv1.NetworkPolicySpec{
 			PodSelector: metav1.LabelSelector{MatchLabels: ProbeSelector()},
 			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
@@ -104,7 +104,7 @@ func ProbePolicy(in ProbeInputs) *networkingv1.NetworkPolicy {
 func ProbeDaemonSet(in ProbeInputs) *appsv1.DaemonSet {
 	return &appsv1.DaemonSet{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"},
-		ObjectMeta: probeMeta(in, ProbeName, v1.ProbeNamespace),
+		ObjectMeta: probeMeta(in, v1.ProbeNamespace),
 		Spec: appsv1.DaemonSetSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: ProbeSelector()},
 			UpdateStrategy: appsv1.DaemonSetUpdateStrategy{

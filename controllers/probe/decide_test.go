@@ -113,11 +113,14 @@ func TestWhatIsTold(t *testing.T) {
 		nodes string
 	}{
 		"nothing is there yet": {
-			Seen{Probe: probe(nil)}, nil,
-			map[string]string{"Ready": "False NodesNotReady the probes are being made", "Reconciling": "False Settled", "Stalled": "False Settled"}, "",
+			Seen{Probe: probe(nil)},
+			nil,
+			map[string]string{"Ready": "False NodesNotReady the probes are being made", "Reconciling": "False Settled", "Stalled": "False Settled"},
+			"",
 		},
 		"all nodes measure": {
-			Seen{Probe: probe(nil), DaemonSet: running(probe(nil), 2, 2), Pods: []corev1.Pod{pod("b", ""), pod("a", "")}, Heard: all}, nil,
+			Seen{Probe: probe(nil), DaemonSet: running(probe(nil), 2, 2), Pods: []corev1.Pod{pod("b", ""), pod("a", "")}, Heard: all},
+			nil,
 			map[string]string{"Ready": "True AllReady all instances of 2 nodes are measured", "Reconciling": "False Settled", "Stalled": "False Settled"},
 			"a Measures, b Measures",
 		},
@@ -125,7 +128,8 @@ func TestWhatIsTold(t *testing.T) {
 			Seen{
 				Probe: probe(nil), DaemonSet: running(probe(nil), 2, 3), Pods: []corev1.Pod{pod("a", ""), pod("b", ""), pod("c", "ImagePullBackOff")},
 				Heard: map[string]Answer{"plimsoll-probe-a": measures(1), "plimsoll-probe-b": partly},
-			}, nil,
+			},
+			nil,
 			map[string]string{"Ready": "False NodesNotReady 1 of 3 nodes: c: ImagePullBackOff: why", "Reconciling": "False Settled", "Stalled": "False Settled"},
 			"c Silent, b Partly, a Measures",
 		},
@@ -133,43 +137,59 @@ func TestWhatIsTold(t *testing.T) {
 			Seen{
 				Probe: probe(nil), DaemonSet: running(probe(nil), 2, 2), Pods: []corev1.Pod{pod("a", ""), pod("b", "")},
 				Heard: map[string]Answer{"plimsoll-probe-a": measures(1), "plimsoll-probe-b": partly},
-			}, nil,
-			map[string]string{"Ready": "False NodesPartly 1 of 2 nodes: b: instance shop/orders-1: it has no build-id"}, "b Partly, a Measures",
+			},
+			nil,
+			map[string]string{"Ready": "False NodesPartly 1 of 2 nodes: b: instance shop/orders-1: it has no build-id"},
+			"b Partly, a Measures",
 		},
 		"a probe that is ready does not answer": {
 			Seen{
 				Probe: probe(nil), DaemonSet: running(probe(nil), 1, 1), Pods: []corev1.Pod{pod("a", "")},
 				Heard: map[string]Answer{"plimsoll-probe-a": {Err: errors.New("ask pod plimsoll-probe-a: no route")}},
-			}, nil,
-			map[string]string{"Ready": "False NodesNotReady 1 of 1 nodes: a: ask pod plimsoll-probe-a: no route"}, "a Silent",
+			},
+			nil,
+			map[string]string{"Ready": "False NodesNotReady 1 of 1 nodes: a: ask pod plimsoll-probe-a: no route"},
+			"a Silent",
 		},
 		"pods are refused": {
-			Seen{Probe: probe(nil), DaemonSet: running(probe(nil), 0, 3)}, nil,
-			map[string]string{"Ready": "False NodesNotReady 0 of 3 probes have a pod; if it stays so, see the events of DaemonSet plimsoll-probe in namespace plimsoll-probe"}, "",
+			Seen{Probe: probe(nil), DaemonSet: running(probe(nil), 0, 3)},
+			nil,
+			map[string]string{"Ready": "False NodesNotReady 0 of 3 probes have a pod; if it stays so, see the events of DaemonSet plimsoll-probe in namespace plimsoll-probe"},
+			"",
 		},
 		"no node is chosen": {
-			Seen{Probe: probe(nil), DaemonSet: running(probe(nil), 0, 0)}, nil,
-			map[string]string{"Ready": "False NoNodes no node is chosen: see spec.nodeSelector and spec.tolerations"}, "",
+			Seen{Probe: probe(nil), DaemonSet: running(probe(nil), 0, 0)},
+			nil,
+			map[string]string{"Ready": "False NoNodes no node is chosen: see spec.nodeSelector and spec.tolerations"},
+			"",
 		},
 		"off": {
-			Seen{Probe: probe(off)}, nil,
-			map[string]string{"Ready": "False ProbeOff nothing is measured: spec.mode is Off", "Reconciling": "False Settled"}, "",
+			Seen{Probe: probe(off)},
+			nil,
+			map[string]string{"Ready": "False ProbeOff nothing is measured: spec.mode is Off", "Reconciling": "False Settled"},
+			"",
 		},
 		"the namespace is somebody's": {
-			Seen{Probe: probe(nil)}, fmt.Errorf("apply: %w", foreign),
+			Seen{Probe: probe(nil)},
+			fmt.Errorf("apply: %w", foreign),
 			map[string]string{
 				"Ready":       "False NodesNotReady apply: Namespace plimsoll-probe belongs to someone else: it has no owner and is left as it is; delete or rename it",
 				"Reconciling": "False Settled",
 				"Stalled":     "True NameConflict apply: Namespace plimsoll-probe belongs to someone else: it has no owner and is left as it is; delete or rename it",
-			}, "",
+			},
+			"",
 		},
 		"the API server does not answer": {
-			Seen{Probe: probe(nil), DaemonSet: running(probe(nil), 2, 2), Pods: []corev1.Pod{pod("b", ""), pod("a", "")}, Heard: all}, errors.New("time-out"),
-			map[string]string{"Ready": "True AllReady", "Reconciling": "True Changing trying again: time-out", "Stalled": "False Settled"}, "a Measures, b Measures",
+			Seen{Probe: probe(nil), DaemonSet: running(probe(nil), 2, 2), Pods: []corev1.Pod{pod("b", ""), pod("a", "")}, Heard: all},
+			errors.New("time-out"),
+			map[string]string{"Ready": "True AllReady", "Reconciling": "True Changing trying again: time-out", "Stalled": "False Settled"},
+			"a Measures, b Measures",
 		},
 		"too little room": {
-			Seen{Probe: probe(memory("1Mi"))}, nil,
-			map[string]string{"Ready": "False InvalidSpec spec.resources.limits.memory", "Stalled": "True InvalidSpec spec.resources.limits.memory"}, "",
+			Seen{Probe: probe(memory("1Mi"))},
+			nil,
+			map[string]string{"Ready": "False InvalidSpec spec.resources.limits.memory", "Stalled": "True InvalidSpec spec.resources.limits.memory"},
+			"",
 		},
 	} {
 		t.Run(sentence, func(t *testing.T) {

@@ -42,10 +42,10 @@ func all(w *workspace) []step {
 		{name: "generated files", limit: 10 * minute, needs: []string{"tools"}, do: w.make("verify")},
 		// Not beside the compilers of the cluster's binaries, which would leave it nothing.
 		{name: "protocol model", limit: 30 * minute, needs: []string{"packages"}, after: []string{"database images"}, aside: true, results: true, do: w.model},
-		{name: "unit tests", limit: 25 * minute, needs: []string{"packages"}, after: []string{"generated files"}, results: true, do: w.unit, again: w.alone(goTest{flags: []string{"-race"}})},
-		{name: "kernel tests", limit: 15 * minute, needs: []string{"packages"}, after: []string{"unit tests"}, results: true, do: w.kernel, again: w.alone(goTest{env: kernelTests(), flags: []string{"-race"}})},
-		{name: "API tests", limit: 20 * minute, needs: []string{"API server"}, after: []string{"generated files"}, results: true, do: w.api, again: w.alone(goTest{flags: []string{"-race"}})},
-		{name: "lint", limit: 15 * minute, needs: []string{"tools"}, after: []string{"generated files"}, do: w.make("lint")},
+		{name: "unit tests", limit: 40 * minute, needs: []string{"packages"}, after: []string{"generated files"}, results: true, do: w.unit, again: w.alone(goTest{flags: []string{"-race"}})},
+		{name: "kernel tests", limit: 25 * minute, needs: []string{"packages"}, after: []string{"unit tests"}, results: true, do: w.kernel, again: w.alone(goTest{env: kernelTests(), flags: []string{"-race"}})},
+		{name: "API tests", limit: 35 * minute, needs: []string{"API server"}, after: []string{"generated files"}, results: true, do: w.api, again: w.alone(goTest{flags: []string{"-race"}})},
+		{name: "lint", limit: 25 * minute, needs: []string{"tools"}, after: []string{"generated files"}, do: w.make("lint")},
 		{name: "image", limit: 10 * minute, needs: []string{"tools"}, after: []string{"generated files"}, do: func(ctx context.Context, log io.Writer) error {
 			if w.upgrades() {
 				if err := install.BuildNext(ctx, log, w.root); err != nil {
