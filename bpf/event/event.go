@@ -2,6 +2,7 @@
 package event
 
 import (
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -95,12 +96,18 @@ type Event struct {
 	Kind              Kind
 	PID               uint32
 	Key               Key
-	At                time.Duration // by the monotonic clock
-	Latency           time.Duration
+	At                time.Duration // when it ended, by the monotonic clock
+	Latency           time.Duration // 0 if nobody saw it asked for; made of the next three, as in Counts
+	Queue, Service    time.Duration
+	Transfer          time.Duration
 	Rows              uint64
 	BytesIn, BytesOut uint64
-	Text              string // of a Text: as the client sent it, cut if it is longer than the kernel's side copies
-	Whole             int    // its size before it was cut
+	Client            netip.AddrPort // who asked, if it is known
+	Local             bool           // it asked by a socket of the file system
+	// Text as the client sent it, cut if it is longer than the kernel's side copies. Of one that was slow or failed only where literals are
+	// asked for.
+	Text  string
+	Whole int // its size before it was cut
 }
 
 // Batch is what was read at one time.

@@ -129,6 +129,7 @@ struct syscall_exit {
 struct pt_regs {
 	u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
 };
+#define ARG1(ctx) ((ctx)->di)
 #define ARG2(ctx) ((ctx)->si)
 #define ARG3(ctx) ((ctx)->dx)
 #define RESULT(ctx) ((s64)(ctx)->ax)
@@ -137,6 +138,7 @@ struct pt_regs; // the kernel's; a program sees its user part
 struct user_pt_regs {
 	u64 regs[31], sp, pc, pstate;
 };
+#define ARG1(ctx) (((const struct user_pt_regs *)(ctx))->regs[0])
 #define ARG2(ctx) (((const struct user_pt_regs *)(ctx))->regs[1])
 #define ARG3(ctx) (((const struct user_pt_regs *)(ctx))->regs[2])
 #define RESULT(ctx) ((s64)((const struct user_pt_regs *)(ctx))->regs[0])

@@ -111,14 +111,15 @@ static __always_inline void completed(struct conn *c)
 	bool some = first(c, &u);
 	c->code = 0;
 	if (some && u.kind == UNIT_QUERY) {
-		count(c, u.print, u.read_ns, c->counted ? c->copied : u.bytes + c->copied, 1);
+		count(c, &u, c->counted ? c->copied : u.bytes + c->copied, 1);
 		c->counted = 1;
 		c->nth++;
 	} else if (some && runs(&u)) {
-		count(c, u.print, u.read_ns, u.bytes + c->copied, u.kind != UNIT_RESUMED);
+		count(c, &u, u.bytes + c->copied, u.kind != UNIT_RESUMED);
 		pop(c);
 	} else {
-		count(c, 0, 0, 0, 1); // nobody saw it asked for
+		struct unit none = {}; // nobody saw it asked for
+		count(c, &none, 0, 1);
 	}
 	c->copied = 0;
 	ended(c);
@@ -135,10 +136,11 @@ static __noinline int failed(struct conn *c)
 		c->code = 1; // an error without SQLSTATE is one all the same
 	if (!some) {
 		// Either of a message that has no unit (Bind, Describe, Close), or of the connection itself.
-		count(c, c->open ? c->subject : 0, 0, 0, 1);
+		struct unit none = {.print = c->open ? c->subject : 0};
+		count(c, &none, 0, 1);
 		c->skipping = c->open;
 	} else {
-		count(c, u.print, u.read_ns, c->counted ? 0 : u.bytes, 1);
+		count(c, &u, c->counted ? 0 : u.bytes, 1);
 		if (u.kind != UNIT_QUERY && u.kind != UNIT_CALL && u.kind != UNIT_SYNC) {
 			pop(c);
 			c->skipping = !pop_until(c, KIND(UNIT_SYNC));
@@ -227,7 +229,7 @@ static __noinline int answer_end(struct conn *c)
 		if (first(c, &u) && runs(&u)) {
 			c->rows = c->seen_rows;
 			c->code = 0;
-			count(c, u.print, u.read_ns, u.bytes, u.kind != UNIT_RESUMED);
+			count(c, &u, u.bytes, u.kind != UNIT_RESUMED);
 			pop(c);
 			ended(c);
 		}

@@ -100,33 +100,102 @@ static __always_inline struct counts *again(struct conn *c, struct key *key)
 	return place(c, key);
 }
 
-struct timing {
-	u64 latency, queue, service, transfer;
+// outcome is what came of a statement.
+struct outcome {
+	u64 latency, queue, service, transfer, bytes;
 };
 
-static __always_inline void tell(struct conn *c, struct key *key, struct timing *t, u32 kind, u64 bytes)
+// Statements of a container that are told one by one, of either kind: a thousand a second, and as many at once after a rest.
+enum { TOLD_EACH_NS = 1000000, TOLD_AHEAD_NS = 999 * TOLD_EACH_NS, TOLD_TRIES = 4 };
+
+// may_tell takes the next turn of a rate. Each turn is due one interval after the last one, or now if that is long ago; who would be too far ahead
+// has none. CPUs that meet try again.
+static __always_inline bool may_tell(u64 *due, u64 now)
 {
-	struct record *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
-	if (!r) {
-		lose(LOST_RECORDS);
-		return;
+	for (u32 i = 0; i < TOLD_TRIES; i++) {
+		u64 last = *(volatile u64 *)due, next = last > now ? last : now;
+		if (next - now > TOLD_AHEAD_NS)
+			return false;
+		if (__sync_val_compare_and_swap(due, last, next + TOLD_EACH_NS) == last)
+			return true;
 	}
+	return false;
+}
+
+static __always_inline void describe(struct conn *c, struct record *r, struct key *key, struct outcome *o, u32 kind)
+{
 	r->kind = kind;
 	r->pid = c->pid;
 	r->key = *key;
 	r->at_ns = c->now;
-	r->latency_ns = t->latency;
+	r->latency_ns = o->latency;
+	r->queue_ns = o->queue;
+	r->service_ns = o->service;
+	r->transfer_ns = o->transfer;
 	r->rows = c->rows;
-	r->bytes_in = bytes;
+	r->bytes_in = o->bytes;
 	r->bytes_out = c->out.bytes;
 	r->text_size = r->text_whole = 0;
-	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP); // a wake-up costs 13 us; the reader comes by itself
+	__builtin_memcpy(r->client, c->client, sizeof(r->client));
+	r->client_port = c->client_port;
+	r->family = c->family;
+	r->pad = 0;
+}
+
+// tell sends a statement to user space, with its text if that is still kept. Nobody is woken up, which costs 13 us: the reader comes by itself.
+static __noinline int tell(struct conn *c, struct key *key, struct outcome *o, u32 kind, u32 text)
+{
+	u64 cgroup = c->cgroup;
+	u32 pid = c->pid, size = 0;
+	struct target *target = bpf_map_lookup_elem(&targets, &cgroup);
+	if (!target || !may_tell(kind == RECORD_SLOW ? &target->slow_due : &target->failed_due, c->now)) {
+		lose(LOST_SUPPRESSED);
+		return 0;
+	}
+	struct literal *l = text ? bpf_map_lookup_elem(&literals, &pid) : NULL;
+	if (l && l->number == text)
+		size = l->size;
+	else if (text)
+		lose(LOST_LITERALS);
+	if (l && size && size <= SHORT_TEXT) {
+		struct short_record *r = bpf_ringbuf_reserve(&told, sizeof(*r), 0);
+		if (r) {
+			describe(c, &r->record, key, o, kind);
+			if (bounded(&size, SHORT_TEXT) && !bpf_probe_read_kernel(r->text, size, l->text)) {
+				r->record.text_size = size;
+				r->record.text_whole = l->whole;
+			}
+			bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+			return 1;
+		}
+	} else if (l && size) {
+		struct long_record *r = bpf_ringbuf_reserve(&told, sizeof(*r), 0);
+		if (r) {
+			describe(c, &r->record, key, o, kind);
+			if (bounded(&size, LONG_TEXT) && !bpf_probe_read_kernel(r->text, size, l->text)) {
+				r->record.text_size = size;
+				r->record.text_whole = l->whole;
+			}
+			bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+			return 1;
+		}
+	} else {
+		struct record *r = bpf_ringbuf_reserve(&told, sizeof(*r), 0);
+		if (r) {
+			describe(c, r, key, o, kind);
+			bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+			return 1;
+		}
+	}
+	lose(LOST_RECORDS);
+	return 0;
 }
 
 // count adds one statement that ended or has told its first rows (calls 1), or more rows of such a one (calls 0).
-static __noinline int count(struct conn *c, u64 print, u64 read_ns, u64 bytes, u32 calls)
+static __noinline int count(struct conn *c, struct unit *u, u64 bytes, u32 calls)
 {
-	struct key key = {.cgroup = c->cgroup, .print = print, .who = c->who, .nth = c->nth, .code = c->code};
+	u64 read_ns = u->read_ns;
+	struct key key = {.cgroup = c->cgroup, .print = u->print, .who = c->who, .nth = c->nth, .code = c->code};
 	struct counts *to = again(c, &key);
 	if (!to)
 		return 0;
@@ -136,30 +205,31 @@ static __noinline int count(struct conn *c, u64 print, u64 read_ns, u64 bytes, u
 	if (!calls)
 		return 0;
 	__sync_fetch_and_add(&to->calls, 1);
-	struct timing t = {};
+	struct outcome o = {.bytes = bytes};
 	if (read_ns) {
 		u64 first = c->first_ns > read_ns ? c->first_ns : read_ns;
 		u64 begun = c->done_ns > read_ns ? c->done_ns : read_ns;
 		if (begun > first)
 			begun = first;
-		t.latency = c->now - read_ns;
-		t.queue = begun - read_ns;
-		t.service = first - begun;
-		t.transfer = c->now - first;
-		__sync_fetch_and_add(&to->latency_ns, t.latency);
-		__sync_fetch_and_add(&to->queue_ns, t.queue);
-		__sync_fetch_and_add(&to->service_ns, t.service);
-		__sync_fetch_and_add(&to->transfer_ns, t.transfer);
-		u32 slot = bucket(t.latency);
+		o.latency = c->now - read_ns;
+		o.queue = begun - read_ns;
+		o.service = first - begun;
+		o.transfer = c->now - first;
+		__sync_fetch_and_add(&to->latency_ns, o.latency);
+		__sync_fetch_and_add(&to->queue_ns, o.queue);
+		__sync_fetch_and_add(&to->service_ns, o.service);
+		__sync_fetch_and_add(&to->transfer_ns, o.transfer);
+		u32 slot = bucket(o.latency);
 		if (slot < BUCKETS)
 			__sync_fetch_and_add(&to->slots[slot], 1);
 	}
-	if (c->code) {
-		tell(c, &key, &t, RECORD_FAILED, bytes);
-		return 0;
-	}
-	if (c->slow_ns && t.latency >= c->slow_ns)
-		tell(c, &key, &t, RECORD_SLOW, bytes);
+	u32 kind = 0;
+	if (c->slow_ns && o.latency >= c->slow_ns)
+		kind = RECORD_SLOW;
+	if (c->code && c->tells & TELL_FAILED)
+		kind = RECORD_FAILED;
+	if (kind)
+		tell(c, &key, &o, kind, u->text);
 	return 0;
 }
 

@@ -2,10 +2,11 @@ package query
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/plimsoll-dev/plimsoll-operator/bpf/event"
 )
@@ -40,8 +41,26 @@ func TestDecode(t *testing.T) {
 			want: event.Event{Kind: event.Text, Text: "SEL", Whole: 5000},
 		},
 		"a failed statement": {
-			raw:  encoded(t, kernelRecord{Kind: 3, Pid: 9, Key: key, AtNs: 10, LatencyNs: 1e9, Rows: 2, BytesIn: 3, BytesOut: 4}, "", 0),
-			want: event.Event{Kind: event.Failed, PID: 9, Key: want, At: 10, Latency: time.Second, Rows: 2, BytesIn: 3, BytesOut: 4},
+			raw: encoded(t, kernelRecord{
+				Kind: 3, Pid: 9, Key: key, AtNs: 10, LatencyNs: 6, QueueNs: 1, ServiceNs: 2, TransferNs: 3, Rows: 2, BytesIn: 3, BytesOut: 4,
+			}, "", 0),
+			want: event.Event{Kind: event.Failed, PID: 9, Key: want, At: 10, Latency: 6, Queue: 1, Service: 2, Transfer: 3, Rows: 2, BytesIn: 3, BytesOut: 4},
+		},
+		"a client by IPv4": {
+			raw:  encoded(t, kernelRecord{Kind: 2, Client: [16]uint8{10: 0xff, 11: 0xff, 12: 10, 15: 7}, ClientPort: 40000, Family: unix.AF_INET}, "", 0),
+			want: event.Event{Kind: event.Slow, Client: netip.MustParseAddrPort("10.0.0.7:40000")},
+		},
+		"a client by IPv6": {
+			raw:  encoded(t, kernelRecord{Kind: 2, Client: [16]uint8{0: 0xfd, 15: 7}, ClientPort: 40000, Family: unix.AF_INET6}, "", 0),
+			want: event.Event{Kind: event.Slow, Client: netip.MustParseAddrPort("[fd00::7]:40000")},
+		},
+		"a client by a socket of the file system": {
+			raw:  encoded(t, kernelRecord{Kind: 2, Family: unix.AF_UNIX}, "", 0),
+			want: event.Event{Kind: event.Slow, Local: true},
+		},
+		"a text of Parse, behind which are the types of its parameters": {
+			raw:  encoded(t, kernelRecord{Kind: 2, TextSize: 15, TextWhole: 15}, "SELECT 1\x00\x00\x01\x00\x00\x00\x17", 440),
+			want: event.Event{Kind: event.Slow, Text: "SELECT 1", Whole: 8},
 		},
 		"a text longer than the record": {
 			raw: encoded(t, kernelRecord{Kind: 1, TextSize: 9, TextWhole: 9}, "SELECT 1", 0),
@@ -61,7 +80,7 @@ func TestDecode(t *testing.T) {
 			if message(err) != row.err {
 				t.Fatalf("%v, want %q", err, row.err)
 			}
-			if diff := cmp.Diff(row.want, got); diff != "" {
+			if diff := cmp.Diff(row.want, got, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
 				t.Error(diff)
 			}
 		})

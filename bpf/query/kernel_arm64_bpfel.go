@@ -27,7 +27,7 @@ type kernelConn struct {
 	Open     uint8
 	Counted  uint8
 	Fatal    uint8
-	Pad      uint8
+	Tells    uint8
 	Cookie   uint32
 	Watched  uint32
 	Nth      uint32
@@ -61,6 +61,15 @@ type kernelConn struct {
 		Bytes  uint64
 	}
 	Copied        uint64
+	Client        [16]uint8
+	ClientPort    uint16
+	Family        uint16
+	Texts         uint16
+	Held          uint16
+	ParsedName    uint64
+	Parsed        uint16
+	Bound         uint16
+	Spare         uint32
 	SlowNs        uint64
 	LastPlace     uint32
 	_             [4]byte
@@ -137,6 +146,15 @@ type kernelKey struct {
 	Code   uint32
 }
 
+type kernelLiteral struct {
+	_      structs.HostLayout
+	Number uint32
+	Size   uint32
+	Whole  uint32
+	Pad    uint32
+	Text   [4096]int8
+}
+
 type kernelNameKey struct {
 	_      structs.HostLayout
 	Born   uint64
@@ -146,17 +164,24 @@ type kernelNameKey struct {
 }
 
 type kernelRecord struct {
-	_         structs.HostLayout
-	Kind      uint32
-	Pid       uint32
-	Key       kernelKey
-	AtNs      uint64
-	LatencyNs uint64
-	Rows      uint64
-	BytesIn   uint64
-	BytesOut  uint64
-	TextSize  uint32
-	TextWhole uint32
+	_          structs.HostLayout
+	Kind       uint32
+	Pid        uint32
+	Key        kernelKey
+	AtNs       uint64
+	LatencyNs  uint64
+	QueueNs    uint64
+	ServiceNs  uint64
+	TransferNs uint64
+	Rows       uint64
+	BytesIn    uint64
+	BytesOut   uint64
+	TextSize   uint32
+	TextWhole  uint32
+	Client     [16]uint8
+	ClientPort uint16
+	Family     uint16
+	Pad        uint32
 }
 
 type kernelScrap struct {
@@ -181,10 +206,13 @@ type kernelSpillKey struct {
 }
 
 type kernelTarget struct {
-	_      structs.HostLayout
-	SlowNs uint64
-	Port   uint16
-	Pad    [3]uint16
+	_         structs.HostLayout
+	SlowNs    uint64
+	SlowDue   uint64
+	FailedDue uint64
+	Port      uint16
+	Tells     uint8
+	Pad       [5]uint8
 }
 
 type kernelUnit struct {
@@ -193,7 +221,8 @@ type kernelUnit struct {
 	ReadNs uint64
 	Bytes  uint64
 	Seq    uint32
-	Kind   uint32
+	Kind   uint16
+	Text   uint16
 }
 
 // Names of all BPF objects in the ELF.
@@ -204,8 +233,10 @@ const (
 	kernelMapConns             = "conns"
 	kernelMapCounted           = "counted"
 	kernelMapKept              = "kept"
+	kernelMapLiterals          = "literals"
 	kernelMapLosses            = "losses"
 	kernelMapNames             = "names"
+	kernelMapNoLiteral         = "no_literal"
 	kernelMapPlaces            = "places"
 	kernelMapRaws              = "raws"
 	kernelMapRecords           = "records"
@@ -214,6 +245,7 @@ const (
 	kernelMapSpill             = "spill"
 	kernelMapTargets           = "targets"
 	kernelMapTexts             = "texts"
+	kernelMapTold              = "told"
 	kernelMapVacant            = "vacant"
 	kernelProgDrive            = "drive"
 	kernelProgProcessExits     = "process_exits"
@@ -293,21 +325,24 @@ type kernelProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type kernelMapSpecs struct {
-	Blank    *ebpf.MapSpec `ebpf:"blank"`
-	Conns    *ebpf.MapSpec `ebpf:"conns"`
-	Counted  *ebpf.MapSpec `ebpf:"counted"`
-	Kept     *ebpf.MapSpec `ebpf:"kept"`
-	Losses   *ebpf.MapSpec `ebpf:"losses"`
-	Names    *ebpf.MapSpec `ebpf:"names"`
-	Places   *ebpf.MapSpec `ebpf:"places"`
-	Raws     *ebpf.MapSpec `ebpf:"raws"`
-	Records  *ebpf.MapSpec `ebpf:"records"`
-	Scraps   *ebpf.MapSpec `ebpf:"scraps"`
-	Sessions *ebpf.MapSpec `ebpf:"sessions"`
-	Spill    *ebpf.MapSpec `ebpf:"spill"`
-	Targets  *ebpf.MapSpec `ebpf:"targets"`
-	Texts    *ebpf.MapSpec `ebpf:"texts"`
-	Vacant   *ebpf.MapSpec `ebpf:"vacant"`
+	Blank     *ebpf.MapSpec `ebpf:"blank"`
+	Conns     *ebpf.MapSpec `ebpf:"conns"`
+	Counted   *ebpf.MapSpec `ebpf:"counted"`
+	Kept      *ebpf.MapSpec `ebpf:"kept"`
+	Literals  *ebpf.MapSpec `ebpf:"literals"`
+	Losses    *ebpf.MapSpec `ebpf:"losses"`
+	Names     *ebpf.MapSpec `ebpf:"names"`
+	NoLiteral *ebpf.MapSpec `ebpf:"no_literal"`
+	Places    *ebpf.MapSpec `ebpf:"places"`
+	Raws      *ebpf.MapSpec `ebpf:"raws"`
+	Records   *ebpf.MapSpec `ebpf:"records"`
+	Scraps    *ebpf.MapSpec `ebpf:"scraps"`
+	Sessions  *ebpf.MapSpec `ebpf:"sessions"`
+	Spill     *ebpf.MapSpec `ebpf:"spill"`
+	Targets   *ebpf.MapSpec `ebpf:"targets"`
+	Texts     *ebpf.MapSpec `ebpf:"texts"`
+	Told      *ebpf.MapSpec `ebpf:"told"`
+	Vacant    *ebpf.MapSpec `ebpf:"vacant"`
 }
 
 // kernelVariableSpecs contains global variables before they are loaded into the kernel.
@@ -342,21 +377,24 @@ func (o *kernelObjects) Close() error {
 //
 // It can be passed to loadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type kernelMaps struct {
-	Blank    *ebpf.Map `ebpf:"blank"`
-	Conns    *ebpf.Map `ebpf:"conns"`
-	Counted  *ebpf.Map `ebpf:"counted"`
-	Kept     *ebpf.Map `ebpf:"kept"`
-	Losses   *ebpf.Map `ebpf:"losses"`
-	Names    *ebpf.Map `ebpf:"names"`
-	Places   *ebpf.Map `ebpf:"places"`
-	Raws     *ebpf.Map `ebpf:"raws"`
-	Records  *ebpf.Map `ebpf:"records"`
-	Scraps   *ebpf.Map `ebpf:"scraps"`
-	Sessions *ebpf.Map `ebpf:"sessions"`
-	Spill    *ebpf.Map `ebpf:"spill"`
-	Targets  *ebpf.Map `ebpf:"targets"`
-	Texts    *ebpf.Map `ebpf:"texts"`
-	Vacant   *ebpf.Map `ebpf:"vacant"`
+	Blank     *ebpf.Map `ebpf:"blank"`
+	Conns     *ebpf.Map `ebpf:"conns"`
+	Counted   *ebpf.Map `ebpf:"counted"`
+	Kept      *ebpf.Map `ebpf:"kept"`
+	Literals  *ebpf.Map `ebpf:"literals"`
+	Losses    *ebpf.Map `ebpf:"losses"`
+	Names     *ebpf.Map `ebpf:"names"`
+	NoLiteral *ebpf.Map `ebpf:"no_literal"`
+	Places    *ebpf.Map `ebpf:"places"`
+	Raws      *ebpf.Map `ebpf:"raws"`
+	Records   *ebpf.Map `ebpf:"records"`
+	Scraps    *ebpf.Map `ebpf:"scraps"`
+	Sessions  *ebpf.Map `ebpf:"sessions"`
+	Spill     *ebpf.Map `ebpf:"spill"`
+	Targets   *ebpf.Map `ebpf:"targets"`
+	Texts     *ebpf.Map `ebpf:"texts"`
+	Told      *ebpf.Map `ebpf:"told"`
+	Vacant    *ebpf.Map `ebpf:"vacant"`
 }
 
 func (m *kernelMaps) Close() error {
@@ -365,8 +403,10 @@ func (m *kernelMaps) Close() error {
 		m.Conns,
 		m.Counted,
 		m.Kept,
+		m.Literals,
 		m.Losses,
 		m.Names,
+		m.NoLiteral,
 		m.Places,
 		m.Raws,
 		m.Records,
@@ -375,6 +415,7 @@ func (m *kernelMaps) Close() error {
 		m.Spill,
 		m.Targets,
 		m.Texts,
+		m.Told,
 		m.Vacant,
 	)
 }

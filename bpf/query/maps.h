@@ -84,6 +84,23 @@ struct {
 	__type(value, struct scrap);
 } scraps SEC(".maps");
 
+// Texts with their literals by process id: only of connections whose container asks for them.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 512);
+	__type(key, u32);
+	__type(value, struct literal);
+} literals SEC(".maps");
+
+// A new one of these is a copy of this.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct literal);
+} no_literal SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -123,6 +140,12 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 20);
 } records SEC(".maps");
+
+// Statements that were slow or failed have a ring of their own, so that a storm of them takes no text's room.
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 19);
+} told SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -181,6 +181,7 @@ static __always_inline struct conn *conn_of(u32 pid, u64 cgroup)
 	c->feeder = first_feeder;
 	c->watched = round;
 	c->slow_ns = target->slow_ns;
+	c->tells = target->tells;
 	return c;
 }
 
@@ -197,6 +198,8 @@ static __always_inline void forget(struct conn *c, u32 pid)
 		lose(LOST_ABORTED);
 	pop_until(c, 0); // its spilled units
 	let_go(c);
+	if (c->texts)
+		bpf_map_delete_elem(&literals, &pid);
 	bpf_map_delete_elem(&conns, &pid);
 }
 
@@ -208,6 +211,9 @@ static __noinline int still(struct conn *c)
 	struct target *target = bpf_map_lookup_elem(&targets, &cgroup);
 	if (target) {
 		c->slow_ns = target->slow_ns;
+		c->tells = target->tells;
+		if (!(c->tells & TELL_LITERALS))
+			c->held = c->parsed = c->bound = 0;
 		c->watched = round;
 		return 1;
 	}
@@ -227,9 +233,27 @@ static __always_inline struct conn *current_conn(void)
 	return conn_of(bpf_get_current_pid_tgid() >> 32, cgroup);
 }
 
+// meets notes who is at the other end of a socket.
+static __always_inline void meets(struct conn *c, struct sock *sk, u16 family)
+{
+	u16 port = 0;
+	read_field(port, sk, __sk_common.skc_dport);
+	c->client_port = port >> 8 | port << 8;
+	c->family = family;
+	if (family == AF_INET6) {
+		bpf_probe_read_kernel(c->client, sizeof(c->client), __builtin_preserve_access_index(&sk->__sk_common.skc_v6_daddr));
+		return;
+	}
+	u32 address = 0;
+	read_field(address, sk, __sk_common.skc_daddr);
+	__builtin_memset(c->client, 0, sizeof(c->client));
+	c->client[10] = c->client[11] = 0xff;
+	__builtin_memcpy(&c->client[12], &address, sizeof(address));
+}
+
 // serves says whether a descriptor is a socket on which this process is the server: of the port of its container, or a local one that was
 // accepted (which has the name of its listener, while a client's has none). A backend may be a client of others too.
-static __noinline int serves(s32 fd, u16 port)
+static __noinline int serves(struct conn *c, s32 fd, u16 port)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
 	struct files_struct *files = NULL;
@@ -252,12 +276,18 @@ static __noinline int serves(s32 fd, u16 port)
 	read_field(family, sk, __sk_common.skc_family);
 	if (family == AF_INET || family == AF_INET6) {
 		read_field(local, sk, __sk_common.skc_num);
-		return local == port;
+		if (local != port)
+			return 0;
+		meets(c, sk, family);
+		return 1;
 	}
 	if (family != AF_UNIX)
 		return 0;
 	read_field(name, (struct unix_sock *)sk, addr);
-	return name != NULL;
+	if (!name)
+		return 0;
+	c->family = family;
+	return 1;
 }
 
 // ours says whether a call of this process is one on its client's socket. That it succeeded shows that it is a socket.
@@ -266,7 +296,7 @@ static __always_inline bool ours(struct conn *c, s32 fd)
 	if (c->fd >= 0)
 		return c->fd == fd;
 	struct target *target = bpf_map_lookup_elem(&targets, &c->cgroup);
-	if (!target || !serves(fd, target->port))
+	if (!target || !serves(c, fd, target->port))
 		return false;
 	c->fd = fd;
 	return true;
@@ -343,8 +373,13 @@ SEC("uprobe/secure_read")
 int sealed_read_begins(struct pt_regs *ctx)
 {
 	struct conn *c = current_conn();
-	if (c)
-		c->sealed_at = ARG2(ctx);
+	if (!c)
+		return 0;
+	c->sealed_at = ARG2(ctx);
+	// Where system calls are hooked, the socket is known by them. Else it is the first thing that a Port says.
+	s32 fd = -1;
+	if (first_feeder == FED_BY_UPROBES && c->fd < 0 && !bpf_probe_read_user(&fd, sizeof(fd), (void *)ARG1(ctx)))
+		ours(c, fd);
 	return 0;
 }
 

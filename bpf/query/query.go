@@ -18,12 +18,16 @@ type Target struct {
 	Cgroup uint64 // id of its cgroup in the v2 hierarchy
 	Port   uint16 // that its server listens on
 	SlowNS uint64 // a statement that takes longer is an event of its own; 0 for none
+	// Failed makes each statement that failed an event of its own. Literals are the texts of both as clients sent them, with what is secret in
+	// them; of prepared statements that is known only of those that are executed in the turn in which they were prepared.
+	Failed, Literals bool
 }
 
 // Family is this probe's programs and memory, loaded into the kernel. Its methods may not be called side by side.
 type Family struct {
 	kernel   kernelObjects
-	records  *ringbuf.Reader
+	records  *ringbuf.Reader // first texts
+	told     *ringbuf.Reader // slow and failed statements
 	counted  *window[kernelCounts]
 	losses   *window[uint64]
 	exits    link.Link
@@ -93,6 +97,9 @@ func Load(o Options) (_ *Family, err error) {
 		return nil, err
 	}
 	if f.records, err = ringbuf.NewReader(f.kernel.Records); err != nil {
+		return nil, fmt.Errorf("open the ring of texts: %w", err)
+	}
+	if f.told, err = ringbuf.NewReader(f.kernel.Told); err != nil {
 		return nil, fmt.Errorf("open the ring of statements: %w", err)
 	}
 	return f, nil
@@ -123,8 +130,10 @@ func (f *Family) Close() error {
 	if f.exits != nil {
 		errs = append(errs, f.exits.Close())
 	}
-	if f.records != nil {
-		errs = append(errs, f.records.Close())
+	for _, ring := range []*ringbuf.Reader{f.records, f.told} {
+		if ring != nil {
+			errs = append(errs, ring.Close())
+		}
 	}
 	errs = append(errs, f.counted.close(), f.losses.close(), f.tended.close(), f.kernel.Close())
 	if err := errors.Join(errs...); err != nil {

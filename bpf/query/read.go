@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"net/netip"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
 
 	"github.com/plimsoll-dev/plimsoll-operator/bpf/event"
 )
@@ -17,18 +21,23 @@ import (
 // batchMost bounds how many events are read at one time.
 const batchMost = 1024
 
-// Read takes the events that are there, at most a thousand.
-func (f *Family) Read() (event.Batch, error) {
+// Read takes the first texts that are there, at most a thousand.
+func (f *Family) Read() (event.Batch, error) { return drain(f.records) }
+
+// Told takes the statements that were slow or failed, at most a thousand. Whoever calls Read after it has the text of each.
+func (f *Family) Told() (event.Batch, error) { return drain(f.told) }
+
+func drain(ring *ringbuf.Reader) (event.Batch, error) {
 	var batch event.Batch
 	// The kernel's side wakes nobody: whoever reads comes by, finds what there is, and goes.
-	f.records.SetDeadline(time.Unix(0, 1))
+	ring.SetDeadline(time.Unix(0, 1))
 	for len(batch.Events) < batchMost {
-		record, err := f.records.Read()
+		record, err := ring.Read()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return batch, nil
 		}
 		if err != nil {
-			return batch, fmt.Errorf("read the ring of statements: %w", err)
+			return batch, fmt.Errorf("read a ring of the statement probe: %w", err)
 		}
 		e, err := decode(record.RawSample)
 		if err != nil {
@@ -67,10 +76,21 @@ func decode(raw []byte) (event.Event, error) {
 	if uint64(r.TextSize) > uint64(len(rest)) || r.TextSize > r.TextWhole {
 		return event.Event{}, fmt.Errorf("decode a record: a text of %d bytes, of %d, is said to be in %d", r.TextSize, r.TextWhole, len(rest))
 	}
-	return event.Event{
+	e := event.Event{
 		Kind: event.Kind(r.Kind), PID: r.Pid, Key: keyOf(r.Key), At: time.Duration(r.AtNs), Latency: time.Duration(r.LatencyNs),
+		Queue: time.Duration(r.QueueNs), Service: time.Duration(r.ServiceNs), Transfer: time.Duration(r.TransferNs),
 		Rows: r.Rows, BytesIn: r.BytesIn, BytesOut: r.BytesOut, Text: string(rest[:r.TextSize]), Whole: int(r.TextWhole),
-	}, nil
+	}
+	if end := strings.IndexByte(e.Text, 0); end >= 0 { // behind it are the types of Parse's parameters
+		e.Text, e.Whole = e.Text[:end], end
+	}
+	switch r.Family {
+	case unix.AF_INET, unix.AF_INET6:
+		e.Client = netip.AddrPortFrom(netip.AddrFrom16(r.Client).Unmap(), r.ClientPort)
+	case unix.AF_UNIX:
+		e.Local = true
+	}
+	return e, nil
 }
 
 func keyOf(k kernelKey) event.Key {
@@ -114,7 +134,7 @@ func duration(ns *uint64) time.Duration { return time.Duration(atomic.LoadUint64
 func reasons() []string {
 	return []string{
 		"connections", "unsynced", "framing", "faults", "keys", "units", "prepared", "texts", "records", "aborted", "sessions",
-		"names", "uncounted",
+		"names", "uncounted", "suppressed", "literals",
 	}
 }
 

@@ -230,10 +230,10 @@ static __always_inline void executed(struct conn *c)
 {
 	u64 print = remembered(c, c->name, 1);
 	if (print & RAN) {
-		push(c, UNIT_RESUMED, print & ~RAN);
+		push(c, UNIT_RESUMED, print & ~RAN, 0);
 		return;
 	}
-	push(c, UNIT_EXECUTE, print);
+	push(c, UNIT_EXECUTE, print, c->bound && c->name == c->portal ? c->bound : 0);
 	remember(c, c->name, 1, print | RAN);
 }
 
@@ -252,7 +252,7 @@ static __noinline int request_end(struct conn *c)
 		c->open = 0;
 		if (c->copying) // the server steps over it
 			return 0;
-		push(c, UNIT_SYNC, c->subject);
+		push(c, UNIT_SYNC, c->subject, 0);
 		return 0;
 	}
 	if (type == 'c' || type == 'f') {
@@ -263,7 +263,7 @@ static __noinline int request_end(struct conn *c)
 			return 0;
 		}
 		if (c->head != c->tail) // of a COPY whose answer is still to come; else the server ignores it
-			push(c, UNIT_COPIED, 0);
+			push(c, UNIT_COPIED, 0, 0);
 		return 0;
 	}
 	if (c->skipping) // after an error the server ignores all until Sync
@@ -273,13 +273,15 @@ static __noinline int request_end(struct conn *c)
 	switch (type) {
 	case 'Q':
 		c->open = 0;
-		push(c, UNIT_QUERY, c->print);
+		push(c, UNIT_QUERY, c->print, c->held);
 		return 0;
 	case 'P':
 		c->open = 1;
 		c->subject = c->print;
 		remember(c, c->name, 0, c->print);
-		push(c, UNIT_PARSE, c->print);
+		c->parsed_name = c->name;
+		c->parsed = c->held;
+		push(c, UNIT_PARSE, c->print, c->held);
 		return 0;
 	case 'B': {
 		u64 print = remembered(c, c->name, 0);
@@ -290,6 +292,7 @@ static __noinline int request_end(struct conn *c)
 		}
 		c->open = 1;
 		c->subject = print;
+		c->bound = c->parsed && c->name == c->parsed_name ? c->parsed : 0;
 		remember(c, c->portal, 1, print);
 		return 0;
 	}
@@ -300,7 +303,7 @@ static __noinline int request_end(struct conn *c)
 		return 0;
 	case 'F':
 		c->open = 0;
-		push(c, UNIT_CALL, 0);
+		push(c, UNIT_CALL, 0, 0);
 		return 0;
 	case 'C':
 	case 'D':

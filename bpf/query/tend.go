@@ -75,7 +75,7 @@ func (t *tended) await() error {
 
 // tend runs the program that changes the memory of the family, and gives back its answer: 0 if there was nothing to do.
 func (f *Family) tend(what uint64, args ...uint64) (uint32, error) {
-	context := [4]uint64{what}
+	context := [5]uint64{what}
 	copy(context[1:], args)
 	done, err := f.kernel.Tend.Run(&ebpf.RunOptions{Context: context})
 	if err != nil {
@@ -86,7 +86,7 @@ func (f *Family) tend(what uint64, args ...uint64) (uint32, error) {
 
 // Watch measures a container from now on. Called again it changes the bounds. It fails while all places are taken; Tend gives some back.
 func (f *Family) Watch(t Target) error {
-	done, err := f.tend(tendWatch, t.Cgroup, uint64(t.Port), t.SlowNS)
+	done, err := f.tend(tendWatch, t.Cgroup, uint64(t.Port), t.SlowNS, t.tells())
 	if err == nil && done == 0 {
 		err = fmt.Errorf("no place left: %d of %d containers are measured, and %d of %d places for counts are taken: try again after Tend",
 			len(f.tended.watched), f.kernel.Targets.MaxEntries(), len(f.tended.places)-f.room(), len(f.tended.places))
@@ -96,6 +96,22 @@ func (f *Family) Watch(t Target) error {
 	}
 	f.tended.watched[t.Cgroup] = true
 	return nil
+}
+
+// What a target tells: TELL_FAILED and TELL_LITERALS of types.h.
+const (
+	tellFailed = 1 << iota
+	tellLiterals
+)
+
+func (t Target) tells() (bits uint64) {
+	if t.Failed {
+		bits |= tellFailed
+	}
+	if t.Literals {
+		bits |= tellLiterals
+	}
+	return bits
 }
 
 // Unwatch measures a container no longer. What was counted is told by the next pass over Counts for the last time, and then Tend gives the places

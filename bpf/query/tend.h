@@ -8,7 +8,7 @@
 
 // What is done, the first argument. It answers 1 if it did.
 enum tend {
-	TEND_WATCH,    // measure a cgroup (second argument), whose server has this port (third); slow statements take longer than this (fourth)
+	TEND_WATCH,    // measure a cgroup (second argument), whose server has this port (third); slow statements take longer than this (fourth), and this is told (fifth)
 	TEND_UNWATCH,  // measure a cgroup (second argument) no longer
 	TEND_OFFER,    // a place (second argument) that is vacant
 	TEND_RETIRE,   // take this place (second argument) from its key
@@ -104,7 +104,7 @@ SEC("raw_tracepoint/tend")
 int tend(u64 *ctx)
 {
 	u64 cgroup = ctx[1];
-	struct target target = {.port = ctx[2], .slow_ns = ctx[3]};
+	struct target target = {.port = ctx[2], .slow_ns = ctx[3], .tells = ctx[4]};
 	switch (ctx[0]) {
 	case TEND_WATCH:
 		if (!reserve(cgroup) || bpf_map_update_elem(&targets, &cgroup, &target, BPF_ANY))

@@ -18,10 +18,15 @@ enum {
 
 // target is a container whose statements are measured, found by its cgroup's id.
 struct target {
-	u64 slow_ns; // a statement that takes longer is told one by one; 0 for none
-	u16 port;    // of its server, so that connections which its processes open to others are none of ours
-	u16 pad[3];
+	u64 slow_ns;              // a statement that takes longer is told one by one; 0 for none
+	u64 slow_due, failed_due; // when the next one is due at the rate at which they may be told (count.h)
+	u16 port;                 // of its server, so that connections which its processes open to others are none of ours
+	u8 tells;                 // what else is told, as bits
+	u8 pad[5];
 };
+
+// What a target tells besides: statements that failed, and texts with their literals.
+enum { TELL_FAILED = 1, TELL_LITERALS = 2 };
 
 // key of what is counted together. nth counts the statements of one simple query: "SELECT 1; SELECT 2" is one text and two statements.
 struct key {
@@ -49,13 +54,18 @@ struct counts {
 
 enum kind { RECORD_TEXT = 1, RECORD_SLOW, RECORD_FAILED };
 
-// record of the ring buffer. text_size bytes of text follow it.
+// record of the ring buffers. text_size bytes of text follow it: of one that is slow or failed, only where literals are asked for.
 struct record {
 	u32 kind, pid;
 	struct key key;
-	u64 at_ns; // CLOCK_MONOTONIC
-	u64 latency_ns, rows, bytes_in, bytes_out;
+	u64 at_ns; // CLOCK_MONOTONIC, when it ended
+	u64 latency_ns, queue_ns, service_ns, transfer_ns;
+	u64 rows, bytes_in, bytes_out;
 	u32 text_size, text_whole; // as copied, as sent
+	u8 client[16];             // an address of IPv4 is written as one of IPv6
+	u16 client_port;
+	u16 family; // AF_*, 0 if nobody has seen the socket
+	u32 pad;
 };
 
 struct short_record {
@@ -64,6 +74,15 @@ struct short_record {
 };
 struct long_record {
 	struct record record;
+	char text[LONG_TEXT];
+};
+
+// literal is the last text of a connection, as its client sent it.
+struct literal {
+	u32 number; // of the text, among those of its connection
+	u32 size;
+	u32 whole;
+	u32 pad;
 	char text[LONG_TEXT];
 };
 
@@ -89,6 +108,8 @@ enum lost {
 	LOST_SESSIONS,    // no room for another pair of user and database: counted under who 0
 	LOST_NAMES,       // a prepared statement or portal whose name could not be kept: its statements are counted under print 0
 	LOST_UNCOUNTED,   // a statement of a container that is measured no longer
+	LOST_SUPPRESSED,  // a slow or failed statement beyond the rate at which those of a container are told; it is counted all the same
+	LOST_LITERALS,    // a text that is told without its literals, because it found no room or a later one has its place
 	LOST_REASONS,
 };
 
@@ -100,7 +121,8 @@ struct unit {
 	u64 read_ns;
 	u64 bytes;
 	u32 seq; // numbers wrap: only their equality and distance matter
-	u32 kind;
+	u16 kind;
+	u16 text; // the number of its text as the client sent it, 0 if that is not kept
 };
 
 // stream is one direction of a connection: where in which message we are.
@@ -148,7 +170,7 @@ struct conn {
 	u8 open;     // messages of the extended protocol since the last Sync
 	u8 counted;  // the bytes of this simple query
 	u8 fatal;
-	u8 pad;
+	u8 tells;    // of its container
 	u32 cookie; // of the program that fed this last, 0 if none did
 	u32 watched; // watch_round as it was when this last looked at its container
 	u32 nth;  // statements that this simple query has completed
@@ -160,6 +182,14 @@ struct conn {
 
 	struct stream in, out;
 	u64 copied; // bytes of copy data
+
+	u8 client[16];    // as in a record
+	u16 client_port, family;
+	u16 texts;        // numbers of texts that were kept with their literals
+	u16 held;         // that of the message at hand
+	u64 parsed_name;  // hash of the name of the statement that was parsed last
+	u16 parsed, bound; // the number of its text, and of what the last portal was bound to
+	u32 spare;
 
 	u64 slow_ns;   // of its container
 	u32 last_place; // of what was counted last

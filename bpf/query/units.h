@@ -29,14 +29,14 @@ static __always_inline void resync(struct conn *c)
 	let_go(c);
 }
 
-static __always_inline void push(struct conn *c, u32 kind, u64 print)
+static __always_inline void push(struct conn *c, u32 kind, u64 print, u32 text)
 {
 	if (c->tail - c->head >= PIPELINE) {
 		lose(LOST_UNITS);
 		resync(c);
 		return;
 	}
-	struct unit u = {.print = print, .read_ns = c->now, .bytes = c->in.bytes, .seq = c->tail, .kind = kind};
+	struct unit u = {.print = print, .read_ns = c->now, .bytes = c->in.bytes, .seq = c->tail, .kind = kind, .text = text};
 	if (kind != UNIT_PARSE) // what is parsed is sent to be executed
 		c->in.bytes = 0;
 	if (c->tail - c->head < FIFO) {
@@ -63,6 +63,7 @@ static __always_inline void peek(struct conn *c, u32 seq, struct unit *u)
 		return;
 	}
 	u->kind = UNIT_UNKNOWN;
+	u->text = 0;
 	u->print = u->read_ns = u->bytes = 0;
 	u->seq = seq;
 }

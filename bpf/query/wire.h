@@ -219,8 +219,6 @@ static __always_inline void title(struct conn *c, struct record *r, u32 size)
 // show sends a text that ends at this offset to user space and says whether that worked.
 static __noinline int show(struct conn *c, u32 end)
 {
-	if (c->text_before)
-		keep(c, end);
 	u32 size = c->text_before ? c->text_before : end - c->text_at;
 	u32 got = 0;
 	if (size <= SHORT_TEXT) {
@@ -251,14 +249,48 @@ static __noinline int show(struct conn *c, u32 end)
 	return got != 0;
 }
 
+// hold keeps so many bytes of a text as they are, so that what they ask for can be told with its literals. Of Parse there may be more behind the
+// text; it ends where a C string does.
+static __noinline int hold(struct conn *c, u32 size)
+{
+	u32 pid = c->pid, zero = 0;
+	c->held = 0;
+	struct literal *l = bpf_map_lookup_elem(&literals, &pid);
+	if (!l) {
+		struct literal *none = bpf_map_lookup_elem(&no_literal, &zero);
+		if (!none || bpf_map_update_elem(&literals, &pid, none, BPF_ANY)) {
+			lose(LOST_LITERALS);
+			return 0;
+		}
+		l = bpf_map_lookup_elem(&literals, &pid);
+		if (!l)
+			return 0;
+	}
+	u16 number = c->texts + 1;
+	if (!number) // they wrap
+		number = 1;
+	c->texts = number;
+	l->number = number;
+	l->whole = size;
+	l->size = fill(c, l->text, size, LONG_TEXT);
+	if (l->size)
+		c->held = number;
+	else
+		lose(LOST_LITERALS);
+	return 0;
+}
+
 // text_begin tries to know the text as a whole; else it is lexed byte by byte.
 static __noinline int text_begin(struct conn *c)
 {
 	c->text_at = c->off;
 	c->text_before = 0;
 	c->print = 0;
-	if (recall(c, c->in.left))
+	if (recall(c, c->in.left)) {
+		if (c->tells & TELL_LITERALS)
+			hold(c, c->in.left);
 		return FIELD_SKIP;
+	}
 	lex_start(&c->text);
 	return FIELD_TEXT;
 }
@@ -270,12 +302,16 @@ static __noinline int text_end(struct conn *c)
 	c->print = print;
 	u32 end = c->off - 1;
 	u32 round = text_round;
-	bool known = is_told(print);
+	bool known = is_told(print), holds = c->tells & TELL_LITERALS;
+	if (c->text_before && (!known || holds))
+		keep(c, end);
 	if (!known && (c->text_before || end > c->text_at)) {
 		known = show(c, end);
 		if (known)
 			tell_no_more(print, round); // if that was another one meanwhile, it is sent again
 	}
+	if (holds)
+		hold(c, c->text_before ? c->text_before : end - c->text_at);
 	if (c->text_before)
 		let_go(c);
 	if (!known || !c->raw)
