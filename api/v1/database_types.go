@@ -161,6 +161,11 @@ type DatabaseSpec struct {
 	// +kubebuilder:default={}
 	Scheduling SchedulingSpec `json:"scheduling,omitzero"`
 
+	// Observability says what the probes of the nodes tell of the Database.
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Observability",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
+	Observability ObservabilitySpec `json:"observability,omitzero"`
+
 	// Maintenance takes the Database or instances out of service on purpose.
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Maintenance",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
@@ -383,6 +388,33 @@ type SchedulingSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$`
 	PriorityClassName string `json:"priorityClassName,omitempty"`
+}
+
+// ObservabilitySpec says what the probes of the nodes tell of a Database. A change of it restarts nothing.
+type ObservabilitySpec struct {
+	// Statements that are told one by one.
+	// +optional
+	Statements StatementsSpec `json:"statements,omitzero"`
+}
+
+// StatementsSpec says which statements a probe tells one by one, as lines of its log and to its receiver of logs, if it has one.
+type StatementsSpec struct {
+	// Slow tells each statement for whose answer a client waits as long as this, or longer; 0s tells none. Without it, the flag
+	// --slow-statements of the probes holds: 1s by default.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?(h|m|s|ms|us|µs|ns)){1,4}$`
+	Slow *metav1.Duration `json:"slow,omitempty"`
+
+	// Failed tells each statement that is answered with an error, a thousand a second at most. Without it, the flag
+	// --failed-statements of the probes holds: true by default.
+	// +optional
+	Failed *bool `json:"failed,omitempty"`
+
+	// Literals tells these statements as clients sent them, with what is secret in their literals. Without it, only their normal form is told.
+	// +optional
+	Literals bool `json:"literals,omitempty"`
 }
 
 // MaintenanceSpec takes the Database or instances out of service on purpose.

@@ -16,6 +16,9 @@ const (
 	// AnnotationSecretsHash on a pod is the hash of the certificates that it should use: a change of it makes the kubelet refresh
 	// the mounted Secrets at once.
 	AnnotationSecretsHash = "plimsoll.dev/secrets-hash"
+	// AnnotationStatements on a pod is spec.observability.statements of its Database as JSON, for the probe of its node. The manager writes it, and
+	// changes it on running pods.
+	AnnotationStatements = "plimsoll.dev/statements"
 	// AnnotationOperation on an event is the id of the pass that told it, as the logs have it.
 	AnnotationOperation = "plimsoll.dev/operation"
 

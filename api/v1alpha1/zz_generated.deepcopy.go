@@ -105,6 +105,7 @@ func (in *DatabaseSpec) DeepCopyInto(out *DatabaseSpec) {
 	in.TLS.DeepCopyInto(&out.TLS)
 	in.Bootstrap.DeepCopyInto(&out.Bootstrap)
 	in.Scheduling.DeepCopyInto(&out.Scheduling)
+	in.Observability.DeepCopyInto(&out.Observability)
 	in.Maintenance.DeepCopyInto(&out.Maintenance)
 }
 

@@ -118,6 +118,11 @@ type DatabaseSpec struct {
 	// +kubebuilder:default={}
 	Scheduling v1.SchedulingSpec `json:"scheduling,omitzero"`
 
+	// Observability says what the probes of the nodes tell of the Database.
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Observability",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
+	Observability v1.ObservabilitySpec `json:"observability,omitzero"`
+
 	// Maintenance takes the Database or instances out of service on purpose.
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Maintenance",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}

@@ -1,6 +1,7 @@
 package attribute
 
 import (
+	"encoding/json"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,7 +14,9 @@ type Instance struct {
 	Namespace, Database, Name string
 	Role                      string // primary or replica; empty before it is known
 	Container                 Container
+	Address                   string // of its pod
 	Port                      uint16
+	Statements                v1.StatementsSpec // of which its Database wants to be told
 }
 
 // The names that an instance's pod gives to its server's container and to the port on which clients reach it.
@@ -30,7 +33,13 @@ func OfPod(pod *corev1.Pod) (Instance, bool) {
 	}
 	i := Instance{
 		Namespace: pod.Namespace, Database: labels[v1.LabelDatabase], Name: labels[v1.LabelInstance], Role: labels[v1.LabelRole],
-		Container: Container{Pod: string(pod.UID)},
+		Container: Container{Pod: string(pod.UID)}, Address: pod.Status.PodIP,
+	}
+	if raw := pod.Annotations[v1.AnnotationStatements]; raw != "" {
+		var wanted v1.StatementsSpec
+		if json.Unmarshal([]byte(raw), &wanted) == nil { // else somebody else wrote it: no text is shown that nobody asked for
+			i.Statements = wanted
+		}
 	}
 	for _, s := range pod.Status.ContainerStatuses {
 		if s.Name == serverContainer && s.State.Running != nil {

@@ -240,7 +240,7 @@ func (r *Reconciler) makePods(ctx context.Context, s Seen, p Plan, m certificate
 	}
 }
 
-// labelPods keeps what changes on a live pod: its role, and the hash that makes the kubelet refresh its certificates.
+// labelPods keeps what changes on a live pod: its role, what its probe is to tell, and the hash that makes the kubelet refresh its certificates.
 func (r *Reconciler) labelPods(ctx context.Context, s Seen, p Plan, m certificate.Material, a *Acted) {
 	for _, name := range sortedKeys(p.Roles) {
 		pod := desired.PodRole(p.Inputs, desired.Instance{Ordinal: ordinalOf(s.Database.Name, name)}, p.Roles[name])
@@ -252,12 +252,26 @@ func (r *Reconciler) labelPods(ctx context.Context, s Seen, p Plan, m certificat
 			pod.Annotations = map[string]string{}
 		}
 		pod.Annotations[v1.AnnotationSecretsHash] = hash
-		have := s.Pods[name].Labels
-		if have[v1.LabelRole] == pod.Labels[v1.LabelRole] && have[v1.LabelKind] == pod.Labels[v1.LabelKind] && s.Pods[name].Annotations[v1.AnnotationSecretsHash] == hash {
+		if kept(s.Pods[name], pod) {
 			continue
 		}
 		a.failed(r.write(ctx, r.writer.Apply, pod))
 	}
+}
+
+// kept says whether a live pod has what may change on it as it is wanted.
+func kept(have, want *corev1.Pod) bool {
+	for _, label := range []string{v1.LabelRole, v1.LabelKind} {
+		if have.Labels[label] != want.Labels[label] {
+			return false
+		}
+	}
+	for _, note := range []string{v1.AnnotationSecretsHash, v1.AnnotationStatements} {
+		if have.Annotations[note] != want.Annotations[note] {
+			return false
+		}
+	}
+	return true
 }
 
 func (r *Reconciler) removals(ctx context.Context, s Seen, p Plan, a *Acted) {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -65,6 +66,7 @@ func full() desired.Inputs {
 			}}},
 		}}},
 	}
+	s.Observability.Statements = v1.StatementsSpec{Slow: &metav1.Duration{Duration: 1500 * time.Millisecond}, Failed: new(false), Literals: true}
 	s.DeletionPolicy = v1.DeletionDelete
 	in.Effective = v1.EffectiveSpec{Image: "example.com/postgres:17.4", RunAsUser: new(int64(101)), StorageSize: new(resource.MustParse("20Gi"))}
 	in.AddressType = discoveryv1.AddressTypeIPv6

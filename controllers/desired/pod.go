@@ -1,6 +1,7 @@
 package desired
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -42,13 +43,17 @@ func Pod(in Inputs, i Instance) *corev1.Pod {
 	return pod
 }
 
-// PodRole is the part of a live pod that the manager keeps right: its labels, with the role's where it is known. Hand it to
-// ssa.Apply.
+// PodRole is the part of a live pod that the manager keeps right: its labels, with the role's where it is known, and what its node's probe is to
+// tell of it. Hand it to ssa.Apply.
 func PodRole(in Inputs, i Instance, role v1.Role) *corev1.Pod {
 	m := instanceMeta(in, i, InstanceName(in.Database.Name, i.Ordinal))
 	m.Labels[v1.LabelKind] = v1.KindInstance
 	if role == v1.RolePrimary || role == v1.RoleReplica {
 		m.Labels[v1.LabelRole] = string(role)
+	}
+	if wanted := in.Database.Spec.Observability.Statements; wanted != (v1.StatementsSpec{}) {
+		raw, _ := json.Marshal(wanted) // it holds nothing that JSON cannot express
+		m.Annotations = map[string]string{v1.AnnotationStatements: string(raw)}
 	}
 	return &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: m}
 }

@@ -40,6 +40,7 @@ func everything(version, ns, name string) map[string]any {
 					"nodeSelectorTerms": []any{map[string]any{"matchExpressions": []any{map[string]any{"key": "zone", "operator": "In", "values": []any{"a"}}}}},
 				}}},
 			},
+			"observability":  map[string]any{"statements": map[string]any{"slow": "1500ms", "failed": false, "literals": true}},
 			"maintenance":    map[string]any{"paused": true, "hibernated": true, "fenced": []any{name + "-2"}},
 			"deletionPolicy": "Delete",
 		}

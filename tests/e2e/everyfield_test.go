@@ -64,6 +64,7 @@ spec:
         requiredDuringSchedulingIgnoredDuringExecution:
           nodeSelectorTerms:
           - matchExpressions: [{key: topology.kubernetes.io/zone, operator: In, values: [zone-a, zone-b, zone-c]}]
+  observability: {statements: {slow: 1500ms, failed: false, literals: true}}
   maintenance: {paused: false, hibernated: false, fenced: []}
   deletionPolicy: Delete
 `
