@@ -23,7 +23,10 @@ const (
 )
 
 // Query is a statement in its normal form.
-type Query struct{ ID, Text string }
+type Query struct {
+	ID, Text string
+	Cut      bool // the text is not whole
+}
 
 // known is what a print stands for.
 type known struct {
@@ -58,7 +61,7 @@ func (n *Names) Learn(e event.Event) {
 			k.cut = true
 			break
 		}
-		q := Query{ID: id(form.ID), Text: label(form.Text)}
+		q := newQuery(form.ID, form.Text)
 		if e.Whole > len(e.Text) {
 			q = cutQuery(of, uint32(nth), q.Text)
 		}
@@ -80,7 +83,7 @@ func (n *Names) refuse() {
 }
 
 // What an entry of the map takes beside its statements, and a statement beside its strings.
-const entrySize, querySize = 96, 32
+const entrySize, querySize = 96, 40
 
 func sizeOf(q Query) int { return querySize + len(q.ID) + len(q.Text) }
 
@@ -129,17 +132,26 @@ func (n *Names) Dropped() uint64 { return n.dropped }
 func cutQuery(of uint64, nth uint32, text string) Query {
 	h := fnv.New64a()
 	_, _ = h.Write(binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint64(nil, of), nth)) // a hash never fails to write
-	return Query{ID: id(h.Sum64()), Text: label(text + " …")}
+	q := newQuery(h.Sum64(), text+" …")
+	q.Cut = true
+	return q
+}
+
+func newQuery(hash uint64, text string) Query {
+	q := Query{ID: id(hash)}
+	q.Text, q.Cut = label(text)
+	return q
 }
 
 func id(hash uint64) string { return fmt.Sprintf("%016x", hash) }
 
-// label makes a text fit for a label: valid, and not long. It is a copy, so that nothing else of a text is kept for its sake.
-func label(text string) string {
+// label makes a text fit for a label: valid, and not long; it says whether it was cut. It is a copy, so that nothing else of a text is kept for
+// its sake.
+func label(text string) (string, bool) {
 	const more = "…"
 	text = strings.ToValidUTF8(text, "\ufffd")
 	if len(text) <= mostLabel {
-		return strings.Clone(text)
+		return strings.Clone(text), false
 	}
-	return strings.ToValidUTF8(text[:mostLabel-len(more)], "") + more
+	return strings.ToValidUTF8(text[:mostLabel-len(more)], "") + more, true
 }

@@ -47,7 +47,8 @@ func rooms() []room {
 		{path: "bpf/attribute", may: api},
 		{path: "bpf/aggregate", may: []string{"bpf/event", "bpf/statement"}, pure: true},
 		{path: "bpf/export", may: []string{"bpf/event", "bpf/aggregate"}},
-		{path: "bpf/node", may: []string{"bpf/event", "bpf/query", "bpf/attribute", "bpf/aggregate", "bpf/export"}},
+		{path: "bpf/journal", may: []string{"bpf/event", "bpf/aggregate"}},
+		{path: "bpf/node", may: []string{"bpf/event", "bpf/query", "bpf/attribute", "bpf/aggregate", "bpf/export", "bpf/journal"}},
 
 		{path: "cmd", may: []string{"*"}},
 		{path: "config"},
