@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -22,6 +25,7 @@ import (
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 	"github.com/plimsoll-dev/plimsoll-operator/bpf/attribute"
 	"github.com/plimsoll-dev/plimsoll-operator/bpf/export"
+	"github.com/plimsoll-dev/plimsoll-operator/bpf/journal"
 	"github.com/plimsoll-dev/plimsoll-operator/bpf/node"
 )
 
@@ -29,6 +33,9 @@ import (
 type probeOptions struct {
 	node, cgroups, proc string
 	statements          int
+	slow                time.Duration
+	failed, lines       bool
+	otlpEndpoint        string
 	logLevel            string
 
 	metricsAddress, healthAddress, statusAddress string
@@ -53,6 +60,11 @@ func probeCommand() *cobra.Command {
 	f.StringVar(&o.cgroups, "cgroups", "/sys/fs/cgroup", "where the node's cgroups are mounted")
 	f.StringVar(&o.proc, "proc", "/proc", "where the node's processes are mounted")
 	f.IntVar(&o.statements, "statements", 100, "how many statements of an instance have series of their own; the others are counted as other")
+	f.DurationVar(&o.slow, "slow-statements", time.Second, "statements for whose answer a client waits as long as this or longer are told one by one; 0 for none")
+	f.BoolVar(&o.failed, "failed-statements", true, "statements that are answered with an error are told one by one, a thousand a second of an instance at most")
+	f.BoolVar(&o.lines, "statement-lines", true, "write these statements to standard output, a line of JSON each")
+	f.StringVar(&o.otlpEndpoint, "otlp-endpoint", "",
+		"where these statements are sent as logs of OpenTelemetry over HTTP, as http://collector:4318; OTEL_EXPORTER_OTLP_HEADERS and OTEL_EXPORTER_OTLP_CERTIFICATE hold")
 	f.StringVar(&o.logLevel, "log-level", "info", "info, or debug for everything")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "where metrics are served")
 	f.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve metrics over HTTPS, to those whom the API server lets get /metrics")
@@ -71,10 +83,58 @@ func (o probeOptions) check() error {
 		return errors.New("--node is empty: name the node there or in the variable NODE_NAME")
 	case o.statements < 1 || o.statements > mostStatements:
 		return fmt.Errorf("--statements is %d: give 1 to %d", o.statements, mostStatements)
+	case o.slow < 0:
+		return fmt.Errorf("--slow-statements is %v: give 0 or more", o.slow)
 	case o.logLevel != "info" && o.logLevel != "debug":
 		return fmt.Errorf("--log-level is %q: give info or debug", o.logLevel)
 	}
+	if _, err := o.receiver(); err != nil {
+		return fmt.Errorf("--otlp-endpoint: %w", err)
+	}
 	return nil
+}
+
+// receiver of logs; nil if there is none.
+func (o probeOptions) receiver() (*journal.OTLP, error) {
+	if o.otlpEndpoint == "" {
+		return nil, nil
+	}
+	to := journal.OTLPOptions{Endpoint: o.otlpEndpoint, Headers: os.Getenv("OTEL_EXPORTER_OTLP_HEADERS"), Version: version}
+	if file := os.Getenv("OTEL_EXPORTER_OTLP_CERTIFICATE"); file != "" {
+		pem, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("read OTEL_EXPORTER_OTLP_CERTIFICATE: %w", err)
+		}
+		authorities := x509.NewCertPool()
+		if !authorities.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_CERTIFICATE: %s holds no certificate in PEM", file)
+		}
+		to.TLS = &tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS12}
+	}
+	return journal.NewOTLP(to)
+}
+
+// newJournal tells statements that were slow or failed; nil if nobody is to be told.
+func newJournal(o probeOptions, logger logr.Logger) (*journal.Journal, func(), error) {
+	var sinks []journal.Sink
+	if o.lines {
+		sinks = append(sinks, journal.NewLines(os.Stdout))
+	}
+	receiver, err := o.receiver()
+	if err != nil {
+		return nil, nil, err
+	}
+	if receiver != nil {
+		sinks = append(sinks, receiver)
+	}
+	if len(sinks) == 0 {
+		return nil, func() {}, nil
+	}
+	counted, err := journal.NewMetrics(metrics.Registry)
+	if err != nil {
+		return nil, nil, fmt.Errorf("register metrics: %w", err)
+	}
+	return journal.New(counted, logger.WithName("journal"), sinks...), func() { counted.Forget(metrics.Registry) }, nil
 }
 
 // listTimeout bounds a look into the cache, which waits when it has not been filled yet.
@@ -105,10 +165,20 @@ func runProbe(ctx context.Context, o probeOptions) error {
 	if _, err := mgr.GetCache().GetInformer(ctx, &corev1.Pod{}, cache.BlockUntilSynced(false)); err != nil {
 		return fmt.Errorf("watch the pods of node %s: %w", o.node, err)
 	}
-	n, err := node.Start(node.Options{
+	told, forget, err := newJournal(o, logger)
+	if err != nil {
+		return err
+	}
+	defer forget()
+	of := node.Options{
 		Instances: func() ([]attribute.Instance, error) { return instancesOn(ctx, mgr.GetClient()) },
-		Cgroups:   o.cgroups, Proc: o.proc, Statements: o.statements, Log: logger.WithName("node"),
-	})
+		Cgroups:   o.cgroups, Proc: o.proc, Statements: o.statements, Slow: o.slow, Failed: o.failed, Name: o.node, Log: logger.WithName("node"),
+	}
+	if told != nil {
+		of.Tell = told.Add
+		defer behind(ctx, told.Run, logger)()
+	}
+	n, err := node.Start(of)
 	if err != nil {
 		return err
 	}
@@ -142,6 +212,22 @@ func addStatus(ctx context.Context, mgr manager.Manager, o probeOptions, n *node
 		return err
 	}
 	return mgr.Add(server)
+}
+
+// behind runs what outlives the rest: it is stopped, and waited for, by the function that it gives back.
+func behind(ctx context.Context, run func(context.Context) error, logger logr.Logger) func() {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := run(ctx); err != nil {
+			logger.Error(err, "cannot tell all statements")
+		}
+	}()
+	return func() {
+		stop()
+		<-ended
+	}
 }
 
 // podsOf are the instances' pods on a node, and nothing else of the cluster.

@@ -33,10 +33,12 @@ func TestProbeOptionsThatCannotWork(t *testing.T) {
 		t.Errorf("good options: %v", err)
 	}
 	for want, change := range map[string]func(*probeOptions){
-		"--node is empty":       func(o *probeOptions) { o.node = "" },
-		"--statements is 0":     func(o *probeOptions) { o.statements = 0 },
-		"--statements is 10000": func(o *probeOptions) { o.statements = 10000 },
-		`--log-level is "loud"`: func(o *probeOptions) { o.logLevel = "loud" },
+		"--node is empty":                                    func(o *probeOptions) { o.node = "" },
+		"--statements is 0":                                  func(o *probeOptions) { o.statements = 0 },
+		"--statements is 10000":                              func(o *probeOptions) { o.statements = 10000 },
+		"--slow-statements is -1s":                           func(o *probeOptions) { o.slow = -time.Second },
+		"--otlp-endpoint: \"collector:4318\" is no endpoint": func(o *probeOptions) { o.otlpEndpoint = "collector:4318" },
+		`--log-level is "loud"`:                              func(o *probeOptions) { o.logLevel = "loud" },
 	} {
 		o := good
 		change(&o)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"reflect"
 	"time"
 
 	"github.com/plimsoll-dev/plimsoll-operator/bpf/aggregate"
@@ -66,8 +67,15 @@ func (n *Node) follow(now time.Time) error {
 		}
 		if t.Role != i.Role {
 			// What was counted until now belongs to the old role.
-			err = errors.Join(err, n.take())
+			err = errors.Join(err, n.take(), n.tell())
 			t.Role = i.Role
+		}
+		t.Address = i.Address
+		if !reflect.DeepEqual(t.Statements, i.Statements) {
+			t.Statements = i.Statements
+			for _, id := range t.cgroups {
+				err = errors.Join(err, n.family.Watch(n.wanted(t, id)))
+			}
 		}
 	}
 	err = errors.Join(err, n.leave(runs))
@@ -93,7 +101,7 @@ func (n *Node) leave(runs map[attribute.Container]bool) error {
 		}
 	}
 	if len(gone) > 0 {
-		errs = append(errs, n.take())
+		errs = append(errs, n.take(), n.tell())
 	}
 	for container, t := range gone {
 		delete(n.targets, container)
@@ -146,7 +154,7 @@ func (n *Node) watch() error {
 			if n.cgroups[id] == t {
 				continue
 			}
-			if err := n.family.Watch(query.Target{Cgroup: id, Port: t.Port}); err != nil {
+			if err := n.family.Watch(n.wanted(t, id)); err != nil {
 				errs = append(errs, fmt.Errorf("instance %s/%s: %w", t.Namespace, t.Name, err))
 				continue
 			}

@@ -18,12 +18,13 @@ import (
 	"github.com/plimsoll-dev/plimsoll-operator/bpf/attribute"
 	"github.com/plimsoll-dev/plimsoll-operator/bpf/event"
 	"github.com/plimsoll-dev/plimsoll-operator/bpf/export"
+	"github.com/plimsoll-dev/plimsoll-operator/bpf/journal"
 	"github.com/plimsoll-dev/plimsoll-operator/bpf/query"
 )
 
 const (
-	// lookEvery is how often new instances are looked for, and the ring of texts is emptied.
-	lookEvery = time.Second
+	// lookEvery is how often new instances are looked for, and the ring of texts is emptied; tellEvery how often that of slow and failed statements is.
+	lookEvery, tellEvery = time.Second, 200 * time.Millisecond
 	// takeEvery is how often counts are added up when nobody asks for them, and rankEvery how often places are given to other statements.
 	takeEvery, rankEvery = 10 * time.Second, time.Minute
 	// walkEvery is how often cgroups are looked through when no instance waits for its own, and searchEvery how often they and processes are
@@ -50,7 +51,13 @@ type Options struct {
 	Cgroups, Proc string
 	// Statements of an instance that have series of their own, at most.
 	Statements int
-	Log        logr.Logger
+	// Slow statements, which take as long or longer (0 for none), and those that failed are told one by one, unless their Database wants it
+	// otherwise. Tell takes them and may not wait; nil if nobody listens. Name is the node's.
+	Slow   time.Duration
+	Failed bool
+	Tell   func([]journal.Entry)
+	Name   string
+	Log    logr.Logger
 }
 
 // Node is what is measured of one node.
@@ -69,6 +76,7 @@ type Node struct {
 	targets  map[attribute.Container]*target
 	cgroups  map[uint64]*target
 	skipped  uint64 // cgroups that walks left out
+	untold   uint64 // slow and failed statements of containers that had gone
 	opening  int    // programs that are being read
 
 	took, ranked, walked, searched time.Time
@@ -77,6 +85,8 @@ type Node struct {
 	said   string // the last failure that was logged
 	// What keeps instances from being measured, as of the last walk over cgroups and the last search for programs.
 	unwatched, unattached error
+	// What kept it from telling statements, the last time.
+	unheard error
 }
 
 // Start loads the programs into the kernel.
@@ -109,16 +119,21 @@ func Start(o Options) (*Node, error) {
 
 // Run measures until ctx ends, and takes the programs out of the kernel.
 func (n *Node) Run(ctx context.Context) error {
-	tick := time.NewTicker(lookEvery)
+	tick, tell := time.NewTicker(lookEvery), time.NewTicker(tellEvery)
 	defer tick.Stop()
+	defer tell.Stop()
+	n.looked.Store(time.Now().Unix())
+	n.look(time.Now())
 	n.looked.Store(time.Now().Unix())
 	for {
-		n.look(time.Now())
-		n.looked.Store(time.Now().Unix())
 		select {
 		case <-ctx.Done():
 			return n.close()
+		case <-tell.C:
+			n.tells()
 		case <-tick.C:
+			n.look(time.Now())
+			n.looked.Store(time.Now().Unix())
 		}
 	}
 }
@@ -126,9 +141,10 @@ func (n *Node) Run(ctx context.Context) error {
 func (n *Node) close() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	err := n.tell() // the last ones
 	family := n.family
 	n.family = nil
-	return family.Close()
+	return errors.Join(err, family.Close())
 }
 
 // Alive is a check of whether looks end. It waits for nobody.
@@ -157,7 +173,7 @@ func (n *Node) Ready(*http.Request) error {
 func (n *Node) look(now time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	err := errors.Join(n.follow(now), n.read())
+	err := errors.Join(n.follow(now), n.read(), n.unheard)
 	if now.Sub(n.took) >= takeEvery {
 		n.took = now
 		err = errors.Join(err, n.take())
@@ -312,6 +328,7 @@ func (n *Node) Look(show func(export.Sight)) {
 		lost = map[string]uint64{}
 	}
 	lost["forgotten"], lost["cgroups"] = n.names.Dropped(), n.skipped
+	lost["records"] += n.untold
 	s := n.status()
 	show(export.Sight{Table: n.table, Lost: lost, Hooks: s.Hooks, Instances: s.Instances})
 }

@@ -43,7 +43,13 @@ func (r *running) get() ([]attribute.Instance, error) {
 // start runs a Node until the test ends, and gives back where its metrics are.
 func start(t *testing.T, r *running) string {
 	t.Helper()
-	n, err := Start(Options{Instances: r.get, Cgroups: hierarchy, Proc: "/proc", Statements: 20, Log: testr.New(t)})
+	return startWith(t, Options{Instances: r.get})
+}
+
+func startWith(t *testing.T, o Options) string {
+	t.Helper()
+	o.Cgroups, o.Proc, o.Statements, o.Log = hierarchy, "/proc", 20, testr.New(t)
+	n, err := Start(o)
 	if err != nil {
 		t.Fatal(err)
 	}
