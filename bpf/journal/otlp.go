@@ -36,6 +36,7 @@ const (
 // OTLP sends entries as logs of OpenTelemetry's protocol, by HTTP.
 type OTLP struct {
 	url     string
+	shown   string // the same without a password
 	headers http.Header
 	version string
 	client  *http.Client
@@ -69,7 +70,7 @@ func NewOTLP(o OTLPOptions) (*OTLP, error) {
 	}
 	const connections = 2
 	return &OTLP{
-		url: u.String(), headers: headers, version: o.Version, wait: wait,
+		url: u.String(), shown: u.Redacted(), headers: headers, version: o.Version, wait: wait,
 		client: &http.Client{
 			Timeout: tryMost,
 			Transport: &http.Transport{
@@ -138,7 +139,7 @@ func wait(ctx context.Context, d time.Duration) error {
 func (o *OTLP) try(ctx context.Context, body []byte, entries int) (asked time.Duration, again bool, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, o.url, bytes.NewReader(body))
 	if err != nil {
-		return 0, false, fmt.Errorf("ask %s: %w", o.url, err)
+		return 0, false, fmt.Errorf("ask %s: %w", o.shown, err)
 	}
 	for name, values := range o.headers {
 		request.Header[name] = values
@@ -158,9 +159,9 @@ func (o *OTLP) try(ctx context.Context, body []byte, entries int) (asked time.Du
 	case status == http.StatusTooManyRequests, status == http.StatusBadGateway, status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
 		seconds, _ := strconv.Atoi(answer.Header.Get("Retry-After"))
 		asked = time.Duration(min(max(seconds, 0), int(waitMost/time.Second))) * time.Second
-		return asked, true, fmt.Errorf("send statements to %s: it answered %s", o.url, answer.Status)
+		return asked, true, fmt.Errorf("send statements to %s: it answered %s", o.shown, answer.Status)
 	default:
-		return 0, false, &RefusedError{Entries: entries, Why: fmt.Errorf("send statements to %s: it answered %s", o.url, answer.Status)}
+		return 0, false, &RefusedError{Entries: entries, Why: fmt.Errorf("send statements to %s: it answered %s", o.shown, answer.Status)}
 	}
 }
 

@@ -211,6 +211,17 @@ func TestAReceiverThatIsNotThereIsTriedABoundedNumberOfTimes(t *testing.T) {
 	}
 }
 
+func TestAPasswordOfTheEndpointIsNotTold(t *testing.T) {
+	r := newReceiver(t, status(503))
+	s, _ := sender(t, OTLPOptions{Endpoint: strings.Replace(r.URL, "://", "://ada:hunter2@", 1)})
+	if err := s.Send(t.Context(), []Entry{slow()}); err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("the error is %v", err)
+	}
+	if got := r.headers[0].Get("Authorization"); !strings.HasPrefix(got, "Basic ") {
+		t.Errorf("it is not sent: %q", got)
+	}
+}
+
 func TestEndpointsThatCannotWork(t *testing.T) {
 	for want, o := range map[string]OTLPOptions{
 		`"collector:4318" is no endpoint`:   {Endpoint: "collector:4318"},
