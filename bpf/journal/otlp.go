@@ -168,12 +168,10 @@ func (o *OTLP) try(ctx context.Context, body []byte, entries int) (asked time.Du
 // rejected reads how many entries a receiver has not taken although it took the request.
 func rejected(kind string, said []byte) error {
 	var answer collector.ExportLogsServiceResponse
-	if kind != "application/x-protobuf" || proto.Unmarshal(said, &answer) != nil {
-		return nil // all it can say is that it has left some out
-	}
+	readable := kind == "application/x-protobuf" && proto.Unmarshal(said, &answer) == nil
 	part := answer.GetPartialSuccess()
-	if part.GetRejectedLogRecords() <= 0 {
-		return nil
+	if !readable || part.GetRejectedLogRecords() <= 0 {
+		return nil // it has them
 	}
 	return &RefusedError{
 		Entries: int(min(part.GetRejectedLogRecords(), math.MaxInt32)),
