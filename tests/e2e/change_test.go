@@ -97,6 +97,7 @@ func (p *phases) begin(name string) time.Time {
 // gaps tells the longest time without an acknowledged write of each phase but the last, and holds each against a bound.
 func (p *phases) gaps(t *testing.T, account ledger.Account, bound time.Duration) {
 	t.Helper()
+	bound = patient(bound)
 	for i := range len(p.began) - 1 {
 		part := account.Between(p.began[i], p.began[i+1])
 		gap := part.LongestGap(p.began[i]).Length()

@@ -183,6 +183,7 @@ func (a *arena) forget(t *testing.T) {
 // play one run of an event and keep what it showed.
 func (a *arena) play(t *testing.T, e event, number int) {
 	t.Helper()
+	inTime(t)
 	if !a.beside {
 		if err := whole(t.Context()); err != nil {
 			t.Fatalf("the cluster is not whole: %v", err)

@@ -119,6 +119,7 @@ func until(ctx context.Context, limit time.Duration, check func() error) error {
 
 // untilEvery is the same for what is not worth a look each moment.
 func untilEvery(ctx context.Context, pause, limit time.Duration, check func() error) error {
+	limit = patient(limit)
 	for began := time.Now(); ; {
 		err := check()
 		if err == nil {

@@ -100,6 +100,7 @@ func connect() (*suite, func(), error) {
 // namespace makes one for a test and deletes it afterwards, with everything in it.
 func (s *suite) namespace(t *testing.T) string {
 	t.Helper()
+	inTime(t)
 	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
 	return s.named(t, "e2e-"+name[len("test"):])
 }
@@ -158,6 +159,7 @@ func without(text string, words ...string) string {
 // eventually tries a check until it holds; what it said last is the failure.
 func eventually(ctx context.Context, t *testing.T, limit time.Duration, what string, check func() error) time.Duration {
 	t.Helper()
+	limit = patient(limit)
 	began := time.Now()
 	var last error
 	for time.Since(began) < limit && ctx.Err() == nil {
