@@ -180,11 +180,20 @@ type histogram struct {
 }
 
 func newHistogram(d *prometheus.Desc, sums *aggregate.Sums, classic bool, labels ...string) prometheus.Metric {
-	h := &dto.Histogram{SampleSum: new(sums.Latency.Seconds()), Schema: new(int32(schema)), ZeroThreshold: new(math.Exp2(-128)), ZeroCount: new(uint64(0))}
+	h := nativeHistogram(schema, firstBucket, sums.Latency.Seconds(), sums.Slots[:])
+	if classic {
+		h.Bucket = classicBuckets(sums.Slots)
+	}
+	return &histogram{desc: d, metric: &dto.Metric{Histogram: h, Label: prometheus.MakeLabelPairs(d, labels)}}
+}
+
+// nativeHistogram is one of a schema whose slots begin with the bucket first.
+func nativeHistogram(schema int32, first int, sum float64, slots []uint64) *dto.Histogram {
+	h := &dto.Histogram{SampleSum: &sum, Schema: &schema, ZeroThreshold: new(math.Exp2(-128)), ZeroCount: new(uint64(0))}
 	var count uint64
 	var last int64
 	previous := -2
-	for slot, n := range sums.Slots {
+	for slot, n := range slots {
 		count += n
 		if n == 0 {
 			continue
@@ -192,7 +201,7 @@ func newHistogram(d *prometheus.Desc, sums *aggregate.Sums, classic bool, labels
 		if slot == previous+1 {
 			*h.PositiveSpan[len(h.PositiveSpan)-1].Length++
 		} else {
-			offset := int32(slot + firstBucket)
+			offset := int32(slot + first)
 			if len(h.PositiveSpan) > 0 {
 				offset = int32(slot - previous - 1)
 			}
@@ -205,10 +214,7 @@ func newHistogram(d *prometheus.Desc, sums *aggregate.Sums, classic bool, labels
 		h.PositiveSpan = []*dto.BucketSpan{{Offset: new(int32(0)), Length: new(uint32(0))}} // says that it is native, though empty
 	}
 	h.SampleCount = &count
-	if classic {
-		h.Bucket = classicBuckets(sums.Slots)
-	}
-	return &histogram{desc: d, metric: &dto.Metric{Histogram: h, Label: prometheus.MakeLabelPairs(d, labels)}}
+	return h
 }
 
 func classicBuckets(slots [event.Buckets]uint64) []*dto.Bucket {
