@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -36,6 +38,8 @@ type probeOptions struct {
 	slow                time.Duration
 	failed, lines       bool
 	otlpEndpoint        string
+	clients             string
+	clientSeries        int
 	logLevel            string
 
 	metricsAddress, healthAddress, statusAddress string
@@ -65,6 +69,8 @@ func probeCommand() *cobra.Command {
 	f.BoolVar(&o.lines, "statement-lines", true, "write these statements to standard output, a line of JSON each")
 	f.StringVar(&o.otlpEndpoint, "otlp-endpoint", "",
 		"where these statements are sent as logs of OpenTelemetry over HTTP, as http://collector:4318; OTEL_EXPORTER_OTLP_HEADERS and OTEL_EXPORTER_OTLP_CERTIFICATE hold")
+	f.StringVar(&o.clients, "clients", clientsByWorkload, "how clients of connections are told apart: by workload, for which it watches the pods of the whole cluster; by address-class; or off")
+	f.IntVar(&o.clientSeries, "client-series", 50, "how many clients of an instance have series of their own; the others are counted as other")
 	f.StringVar(&o.logLevel, "log-level", "info", "info, or debug for everything")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "where metrics are served")
 	f.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve metrics over HTTPS, to those whom the API server lets get /metrics")
@@ -85,6 +91,10 @@ func (o probeOptions) check() error {
 		return fmt.Errorf("--statements is %d: give 1 to %d", o.statements, mostStatements)
 	case o.slow < 0:
 		return fmt.Errorf("--slow-statements is %v: give 0 or more", o.slow)
+	case !slices.Contains([]string{clientsByWorkload, clientsByAddress, clientsOff}, o.clients):
+		return fmt.Errorf("--clients is %q: give %s, %s or %s", o.clients, clientsByWorkload, clientsByAddress, clientsOff)
+	case o.clientSeries < 1 || o.clientSeries > mostClientSeries:
+		return fmt.Errorf("--client-series is %d: give 1 to %d", o.clientSeries, mostClientSeries)
 	case o.logLevel != "info" && o.logLevel != "debug":
 		return fmt.Errorf("--log-level is %q: give info or debug", o.logLevel)
 	}
@@ -170,9 +180,14 @@ func runProbe(ctx context.Context, o probeOptions) error {
 		return err
 	}
 	defer forget()
+	clients, err := clientsOf(mgr, o.clients)
+	if err != nil {
+		return err
+	}
 	of := node.Options{
 		Instances: func() ([]attribute.Instance, error) { return instancesOn(ctx, mgr.GetClient()) },
-		Cgroups:   o.cgroups, Proc: o.proc, Statements: o.statements, Slow: o.slow, Failed: o.failed, Name: o.node, Log: logger.WithName("node"),
+		Cgroups:   o.cgroups, Proc: o.proc, Statements: o.statements, Slow: o.slow, Failed: o.failed, Name: o.node,
+		Clients: clients, ClientSeries: o.clientSeries, Log: logger.WithName("node"),
 	}
 	if told != nil {
 		of.Tell = told.Add
@@ -182,11 +197,12 @@ func runProbe(ctx context.Context, o probeOptions) error {
 	if err != nil {
 		return err
 	}
-	collector := export.New(n)
-	if err := metrics.Registry.Register(collector); err != nil {
-		return fmt.Errorf("register metrics: %w", err)
+	for _, collector := range []prometheus.Collector{export.New(n), export.NewConnections(n)} {
+		if err := metrics.Registry.Register(collector); err != nil {
+			return fmt.Errorf("register metrics: %w", err)
+		}
+		defer metrics.Registry.Unregister(collector)
 	}
-	defer metrics.Registry.Unregister(collector)
 	err = errors.Join(
 		mgr.Add(manager.RunnableFunc(n.Run)),
 		mgr.AddHealthzCheck("alive", n.Alive),

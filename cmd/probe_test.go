@@ -28,7 +28,7 @@ import (
 )
 
 func TestProbeOptionsThatCannotWork(t *testing.T) {
-	good := probeOptions{node: "node-1", statements: 100, logLevel: "info"}
+	good := probeOptions{node: "node-1", statements: 100, clients: clientsByWorkload, clientSeries: 50, logLevel: "info"}
 	if err := good.check(); err != nil {
 		t.Errorf("good options: %v", err)
 	}
@@ -39,6 +39,8 @@ func TestProbeOptionsThatCannotWork(t *testing.T) {
 		"--slow-statements is -1s":                           func(o *probeOptions) { o.slow = -time.Second },
 		"--otlp-endpoint: \"collector:4318\" is no endpoint": func(o *probeOptions) { o.otlpEndpoint = "collector:4318" },
 		`--log-level is "loud"`:                              func(o *probeOptions) { o.logLevel = "loud" },
+		`--clients is "ip"`:                                  func(o *probeOptions) { o.clients = "ip" },
+		"--client-series is 0":                               func(o *probeOptions) { o.clientSeries = 0 },
 	} {
 		o := good
 		change(&o)
@@ -123,7 +125,7 @@ func TestProbeWithItsOwnRights(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- runProbe(running, probeOptions{
-			node: "node-1", cgroups: "/sys/fs/cgroup", proc: "/proc", statements: 10, logLevel: "info",
+			node: "node-1", cgroups: "/sys/fs/cgroup", proc: "/proc", statements: 10, clients: clientsByWorkload, clientSeries: 10, logLevel: "info",
 			metricsAddress: served, metricsSecure: true, healthAddress: health,
 		})
 	}()

@@ -31,6 +31,7 @@ type target struct {
 	refused error     // why it is not
 	again   time.Time // when to try it again; never if it is zero
 	opened  time.Time // since when its program is looked at; zero if it is not
+	found   bool      // its connections from before were looked for
 }
 
 func (t *target) owner() aggregate.Instance {
@@ -101,7 +102,7 @@ func (n *Node) leave(runs map[attribute.Container]bool) error {
 		}
 	}
 	if len(gone) > 0 {
-		errs = append(errs, n.take(), n.tell())
+		errs = append(errs, n.take(), n.tell(), n.connections.take(n.Clients))
 	}
 	for container, t := range gone {
 		delete(n.targets, container)
@@ -110,8 +111,10 @@ func (n *Node) leave(runs map[attribute.Container]bool) error {
 			n.table.ForgetCgroup(id)
 			delete(n.cgroups, id)
 		}
+		errs = append(errs, n.connections.leave(t.cgroups))
 		if !instances[t.owner()] {
 			n.table.Forget(t.owner())
+			n.connections.table.Forget(t.owner())
 		}
 		if t.program != "" && !n.probes(t.program) {
 			errs = append(errs, n.family.DetachBinary(t.program))
@@ -162,7 +165,7 @@ func (n *Node) watch() error {
 			t.cgroups = append(t.cgroups, id)
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, n.connections.watch(n.cgroups))...)
 }
 
 // attach finds the programs of targets whose cgroups are known.
@@ -175,17 +178,21 @@ func (n *Node) attach(now time.Time) error {
 			}
 			continue
 		}
-		if len(t.cgroups) > 0 && t.program == "" && t.due(now) {
+		if len(t.cgroups) > 0 && (t.wanted(now) || n.connections.wants(t)) {
 			wanted[container] = true
 		}
 	}
 	found, err := attribute.Programs(n.Proc, program, wanted)
 	for container, path := range found {
+		t := n.targets[container]
+		err = errors.Join(err, n.connections.find(t, path))
+		if !t.wanted(now) {
+			continue
+		}
 		if n.opening == openingMost {
 			return errors.Join(err, fmt.Errorf("%d programs are being read at one time, and none of these reads ends: others wait", openingMost))
 		}
 		n.opening++
-		t := n.targets[container]
 		t.opened = now
 		// A file in a container is its user's, and may be on a file system that never answers: nobody waits for it.
 		go func() {
@@ -231,6 +238,9 @@ func (n *Node) refuse(t *target, why error, now time.Time) {
 	}
 	t.refuse(why, now)
 }
+
+// wanted says whether the program of a target is to be probed now.
+func (t *target) wanted(now time.Time) bool { return t.program == "" && t.due(now) }
 
 // due says whether to look for the program of a target.
 func (t *target) due(now time.Time) bool {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -43,6 +44,9 @@ const (
 	mostSessions = 4096
 )
 
+// Clients tells who has an address.
+type Clients func(netip.Addr) attribute.Client
+
 // Options of a Node.
 type Options struct {
 	// Instances that run on this node, as the API server says. An error changes nothing of what is measured.
@@ -57,7 +61,10 @@ type Options struct {
 	Failed bool
 	Tell   func([]journal.Entry)
 	Name   string
-	Log    logr.Logger
+	// Clients of connections; nil tells none apart. ClientSeries of an instance are their own, at most.
+	Clients      Clients
+	ClientSeries int
+	Log          logr.Logger
 }
 
 // Node is what is measured of one node.
@@ -78,6 +85,8 @@ type Node struct {
 	skipped  uint64 // cgroups that walks left out
 	untold   uint64 // slow and failed statements of containers that had gone
 	opening  int    // programs that are being read
+
+	connections connections
 
 	took, ranked, walked, searched time.Time
 
@@ -100,8 +109,11 @@ func Start(o Options) (*Node, error) {
 	if n.hierarchy, err = attribute.Hierarchy(o.Cgroups); err != nil {
 		return nil, err
 	}
+	if n.connections, err = startConnections(o.ClientSeries); err != nil {
+		o.Log.Error(err, "connections are not seen")
+	}
 	if n.family, err = query.Load(query.Options{}); err != nil {
-		return nil, err
+		return nil, errors.Join(err, n.connections.close())
 	}
 	if n.syscalls = n.family.AttachSyscalls(); n.syscalls == nil {
 		return n, nil
@@ -109,10 +121,10 @@ func Start(o Options) (*Node, error) {
 	// Connections that are not sealed are then seen at the servers' own functions too.
 	o.Log.Info("system calls cannot be hooked: plain connections are seen at the servers' functions", "error", n.syscalls.Error())
 	if err := n.family.Close(); err != nil {
-		return nil, err
+		return nil, errors.Join(err, n.connections.close())
 	}
 	if n.family, err = query.Load(query.Options{BinariesAlone: true}); err != nil {
-		return nil, err
+		return nil, errors.Join(err, n.connections.close())
 	}
 	return n, nil
 }
@@ -144,7 +156,7 @@ func (n *Node) close() error {
 	err := n.tell() // the last ones
 	family := n.family
 	n.family = nil
-	return errors.Join(err, family.Close())
+	return errors.Join(err, family.Close(), n.connections.close())
 }
 
 // Alive is a check of whether looks end. It waits for nobody.
@@ -176,11 +188,12 @@ func (n *Node) look(now time.Time) {
 	err := errors.Join(n.follow(now), n.read(), n.unheard)
 	if now.Sub(n.took) >= takeEvery {
 		n.took = now
-		err = errors.Join(err, n.take())
+		err = errors.Join(err, n.take(), n.connections.take(n.Clients))
 	}
 	if now.Sub(n.ranked) >= rankEvery {
 		n.ranked = now
 		n.table.Rank()
+		n.connections.table.Rank()
 	}
 	if err == nil {
 		n.failed, n.said = 0, ""
@@ -300,7 +313,7 @@ func (n *Node) Status() Status {
 // status without what is missing.
 func (n *Node) status() Status {
 	s := Status{
-		Hooks:     map[string]bool{"syscalls": n.syscalls == nil, "programs": false},
+		Hooks:     map[string]bool{"syscalls": n.syscalls == nil, "programs": false, "connections": n.connections.family != nil},
 		Instances: map[string]int{Measured: 0, Partly: 0, Unseen: 0, Waiting: 0},
 	}
 	for _, t := range n.targets {
@@ -329,6 +342,9 @@ func (n *Node) Look(show func(export.Sight)) {
 	}
 	lost["forgotten"], lost["cgroups"] = n.names.Dropped(), n.skipped
 	lost["records"] += n.untold
+	if err := n.connections.lost(lost); err != nil {
+		n.Log.Error(err, "cannot read all that was lost of connections")
+	}
 	s := n.status()
 	show(export.Sight{Table: n.table, Lost: lost, Hooks: s.Hooks, Instances: s.Instances})
 }

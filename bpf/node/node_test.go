@@ -75,7 +75,7 @@ func (s *server) isCounted(t *testing.T, syscalls float64) {
 	r := &running{}
 	r.set(s.Instance)
 	url := start(t, r)
-	await(t, map[string]float64{"syscalls": syscalls, "programs": 1}, func() map[string]float64 { return scrape(t, url, "plimsoll_probe_hook_attached", "hook") })
+	await(t, map[string]float64{"syscalls": syscalls, "programs": 1, "connections": 1}, func() map[string]float64 { return scrape(t, url, "plimsoll_probe_hook_attached", "hook") })
 	s.Psql(t, "disable", "SELECT 1", "SELECT 2")
 	s.Psql(t, "require", "SELECT 3")
 	await(t, map[string]float64{"SELECT ?": 3}, func() map[string]float64 { return byText(t, url, "plimsoll_statements_total", s.Name) })
