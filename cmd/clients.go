@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -33,7 +35,7 @@ func clientsOf(mgr manager.Manager, how string) (node.Clients, error) {
 		return attribute.ByAddress, nil
 	case clientsByWorkload:
 		pods := attribute.NewPods()
-		reflector, err := podsInto(mgr, pods)
+		reflector, err := podsInto(pods, mgr.GetConfig(), mgr.GetHTTPClient())
 		if err != nil {
 			return nil, fmt.Errorf("watch the pods of the cluster, to tell clients apart: %w", err)
 		}
@@ -48,9 +50,9 @@ func clientsOf(mgr manager.Manager, how string) (node.Clients, error) {
 
 // podsInto keeps a store of the pods of all namespaces that have not ended, and of each no more than the store wants: not the cache of a manager, which
 // would keep what it is given.
-func podsInto(mgr manager.Manager, store cache.TransformingStore) (*cache.Reflector, error) {
+func podsInto(store cache.TransformingStore, config *rest.Config, through *http.Client) (*cache.Reflector, error) {
 	kind := corev1.SchemeGroupVersion.WithKind("Pod")
-	c, err := apiutil.RESTClientForGVK(kind, false, false, mgr.GetConfig(), serializer.NewCodecFactory(mgr.GetScheme()), mgr.GetHTTPClient())
+	c, err := apiutil.RESTClientForGVK(kind, false, false, config, clientgoscheme.Codecs, through)
 	if err != nil {
 		return nil, err
 	}

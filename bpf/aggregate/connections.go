@@ -20,6 +20,7 @@ func OtherClients() Client { return Client{Kind: Other} }
 type ConnectionSums struct {
 	Open                            uint64 // now
 	Opened, Closed, Reset, TimedOut uint64
+	Refused                         uint64
 	BytesIn, BytesOut, Retransmits  uint64
 	RoundTrip                       time.Duration // sum over Slots
 	Slots                           [event.RoundTrips]uint64
@@ -31,6 +32,7 @@ func (s *ConnectionSums) add(d *ConnectionSums) {
 	s.Closed += d.Closed
 	s.Reset += d.Reset
 	s.TimedOut += d.TimedOut
+	s.Refused += d.Refused
 	s.BytesIn += d.BytesIn
 	s.BytesOut += d.BytesOut
 	s.Retransmits += d.Retransmits
@@ -103,7 +105,8 @@ func (t *Connections) Take(counts iter.Seq[event.Connections], whose func(*event
 func connectionsSince(before, now *event.Connections) ConnectionSums {
 	d := ConnectionSums{
 		Open: now.Open(), Opened: now.Opened - before.Opened, Closed: now.Closed - before.Closed, Reset: now.Reset - before.Reset,
-		TimedOut: now.TimedOut - before.TimedOut, BytesIn: now.BytesIn - before.BytesIn, BytesOut: now.BytesOut - before.BytesOut,
+		TimedOut: now.TimedOut - before.TimedOut, Refused: now.Refused - before.Refused,
+		BytesIn: now.BytesIn - before.BytesIn, BytesOut: now.BytesOut - before.BytesOut,
 		Retransmits: now.Retransmits - before.Retransmits, RoundTrip: now.RoundTrip - before.RoundTrip,
 	}
 	for i := range now.Slots {

@@ -20,7 +20,7 @@ func asPlace(c *event.Connections) (Visit, bool) {
 }
 
 func visit(place, opened, closed, bytes uint64) event.Connections {
-	c := event.Connections{Place: place, Opened: opened, Closed: closed, BytesIn: bytes, Retransmits: opened, RoundTrip: time.Millisecond}
+	c := event.Connections{Place: place, Opened: opened, Closed: closed, Refused: opened, BytesIn: bytes, Retransmits: opened, RoundTrip: time.Millisecond}
 	c.Slots[20] = opened
 	return c
 }
@@ -51,7 +51,7 @@ func TestTotalsOfConnectionsAreExactWhoeverHasAPlace(t *testing.T) {
 			t.Errorf("-want +got\n%s", diff)
 		}
 		got := totalOf(table)
-		if got.Open != 12 || got.Opened != 26 || got.Closed != 14 || got.BytesIn != 100 || got.Retransmits != 26 || got.Slots[20] != 26 || got.RoundTrip != 4*time.Millisecond {
+		if got.Open != 12 || got.Opened != 26 || got.Closed != 14 || got.BytesIn != 100 || got.Retransmits != 26 || got.Refused != 26 || got.Slots[20] != 26 || got.RoundTrip != 4*time.Millisecond {
 			t.Errorf("in all %+v", got)
 		}
 	}

@@ -6,6 +6,7 @@
 //
 // These programs run wherever the kernel is at work on a socket, mostly in the midst of some other process: whose a connection is comes from its
 // socket. That has the cgroup of the socket which listened, and so of the process that made that one.
+#include "refuse.h"
 #include "tend.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -19,7 +20,9 @@ int state_changes(u64 *ctx)
 	if (from == TCP_SYN_RECV && to == TCP_ESTABLISHED)
 		return meet(sk, false);
 	if (to == TCP_CLOSE)
-		leave(sk, cause(sk, from));
+		leave(sk, from);
+	else if (to == TCP_LISTEN)
+		listens(sk);
 	else if (from == TCP_ESTABLISHED && !bpf_map_lookup_elem(&conns, &sk))
 		unknown(sk);
 	return 0;
@@ -29,7 +32,16 @@ int state_changes(u64 *ctx)
 SEC("raw_tracepoint/tcp_destroy_sock")
 int socket_goes(u64 *ctx)
 {
-	leave(ctx[0], ENDS_CLOSED);
+	leave(ctx[0], TCP_CLOSE);
+	return 0;
+}
+
+// struct sock *sk, struct sk_buff *skb, and more. Without a socket, kernels tell of it that are newer than 6.1.
+SEC("raw_tracepoint/tcp_send_reset")
+int resets(u64 *ctx)
+{
+	if (!ctx[0] && ctx[1])
+		refuse(ctx[1]);
 	return 0;
 }
 
@@ -43,5 +55,7 @@ int found(void *ctx)
 	read_field(state, (struct sock___tcp *)sk, __sk_common.skc_state);
 	if (state == TCP_ESTABLISHED || state == TCP_FIN_WAIT1 || state == TCP_FIN_WAIT2 || state == TCP_CLOSE_WAIT || state == TCP_LAST_ACK || state == TCP_CLOSING)
 		meet(sk, true);
+	else if (state == TCP_LISTEN)
+		listens(sk);
 	return 0;
 }

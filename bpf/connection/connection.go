@@ -25,6 +25,7 @@ type needed struct {
 	kernelMaps
 	StateChanges *ebpf.Program `ebpf:"state_changes"`
 	SocketGoes   *ebpf.Program `ebpf:"socket_goes"`
+	Resets       *ebpf.Program `ebpf:"resets"`
 	Tend         *ebpf.Program `ebpf:"tend"`
 }
 
@@ -35,7 +36,7 @@ type objects struct {
 }
 
 func (o *objects) close() error {
-	return errors.Join(o.StateChanges.Close(), o.SocketGoes.Close(), o.Tend.Close(), o.Found.Close(), o.kernelMaps.Close())
+	return errors.Join(o.StateChanges.Close(), o.SocketGoes.Close(), o.Resets.Close(), o.Tend.Close(), o.Found.Close(), o.kernelMaps.Close())
 }
 
 // Family is this probe's programs and memory, loaded into the kernel. Its methods may not be called side by side.
@@ -104,6 +105,7 @@ func (f *Family) Attach() error {
 		// The end before the begin, so that no begin stays without one.
 		{"tcp_destroy_sock", f.kernel.SocketGoes},
 		{"inet_sock_set_state", f.kernel.StateChanges},
+		{"tcp_send_reset", f.kernel.Resets},
 	} {
 		l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: at.name, Program: at.program})
 		if err != nil {
@@ -144,26 +146,40 @@ func (f *Family) Find(path string) error {
 		return errors.New("find the connections that are open: the connection probe is not attached")
 	}
 	done := make(chan error, 1)
-	go func() {
-		// The kernel lists the sockets of the namespace that the thread is in. This one ends with its goroutine.
-		runtime.LockOSThread()
-		done <- f.find(path)
-	}()
+	go func() { done <- f.find(path) }()
 	if err := <-done; err != nil {
 		return fmt.Errorf("find the connections that are open in the network namespace %s: %w", path, err)
 	}
 	return nil
 }
 
-func (f *Family) find(path string) error {
+// find is run by a goroutine of its own: if its thread does not find back, both end.
+func (f *Family) find(path string) (err error) {
 	namespace, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer namespace.Close()
+	// The kernel lists the sockets of the namespace that the thread is in.
+	runtime.LockOSThread()
+	own, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	defer own.Close()
 	if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
+		runtime.UnlockOSThread()
 		return fmt.Errorf("enter it: %w; this needs the capability SYS_ADMIN", err)
 	}
+	defer func() {
+		back := unix.Setns(int(own.Fd()), unix.CLONE_NEWNET)
+		if back == nil {
+			runtime.UnlockOSThread()
+			return
+		}
+		err = errors.Join(err, fmt.Errorf("leave it: %w", back))
+	}()
 	sockets, err := f.sockets.Open()
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 )
 
 // tally is what was counted of a client.
-type tally struct{ Found, Opened, Closed, Reset, TimedOut, Open, In, Out uint64 }
+type tally struct{ Found, Opened, Closed, Reset, TimedOut, Refused, Open, In, Out uint64 }
 
 func tallies(t *testing.T, f *Family) map[string]tally {
 	t.Helper()
@@ -26,6 +26,7 @@ func tallies(t *testing.T, f *Family) map[string]tally {
 		}
 		of := all[name]
 		of.Found, of.Opened, of.Closed, of.Reset, of.TimedOut = of.Found+c.Found, of.Opened+c.Opened, of.Closed+c.Closed, of.Reset+c.Reset, of.TimedOut+c.TimedOut
+		of.Refused += c.Refused
 		of.Open, of.In, of.Out = of.Open+c.Open(), of.In+c.BytesIn, of.Out+c.BytesOut
 		all[name] = of
 	}

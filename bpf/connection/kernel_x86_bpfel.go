@@ -32,6 +32,7 @@ type kernelCounts struct {
 	Closed      uint64
 	Reset       uint64
 	TimedOut    uint64
+	Refused     uint64
 	BytesIn     uint64
 	BytesOut    uint64
 	Retransmits uint64
@@ -48,6 +49,13 @@ type kernelKey struct {
 	}
 }
 
+type kernelListener struct {
+	_       structs.HostLayout
+	Network uint64
+	Port    uint16
+	Pad     [3]uint16
+}
+
 type kernelTarget struct {
 	_    structs.HostLayout
 	Port uint16
@@ -61,11 +69,13 @@ const (
 	kernelMapConns         = "conns"
 	kernelMapCounted       = "counted"
 	kernelMapKept          = "kept"
+	kernelMapListeners     = "listeners"
 	kernelMapLosses        = "losses"
 	kernelMapPlaces        = "places"
 	kernelMapTargets       = "targets"
 	kernelMapVacant        = "vacant"
 	kernelProgFound        = "found"
+	kernelProgResets       = "resets"
 	kernelProgSocketGoes   = "socket_goes"
 	kernelProgStateChanges = "state_changes"
 	kernelProgTend         = "tend"
@@ -115,6 +125,7 @@ type kernelSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type kernelProgramSpecs struct {
 	Found        *ebpf.ProgramSpec `ebpf:"found"`
+	Resets       *ebpf.ProgramSpec `ebpf:"resets"`
 	SocketGoes   *ebpf.ProgramSpec `ebpf:"socket_goes"`
 	StateChanges *ebpf.ProgramSpec `ebpf:"state_changes"`
 	Tend         *ebpf.ProgramSpec `ebpf:"tend"`
@@ -124,13 +135,14 @@ type kernelProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type kernelMapSpecs struct {
-	Conns   *ebpf.MapSpec `ebpf:"conns"`
-	Counted *ebpf.MapSpec `ebpf:"counted"`
-	Kept    *ebpf.MapSpec `ebpf:"kept"`
-	Losses  *ebpf.MapSpec `ebpf:"losses"`
-	Places  *ebpf.MapSpec `ebpf:"places"`
-	Targets *ebpf.MapSpec `ebpf:"targets"`
-	Vacant  *ebpf.MapSpec `ebpf:"vacant"`
+	Conns     *ebpf.MapSpec `ebpf:"conns"`
+	Counted   *ebpf.MapSpec `ebpf:"counted"`
+	Kept      *ebpf.MapSpec `ebpf:"kept"`
+	Listeners *ebpf.MapSpec `ebpf:"listeners"`
+	Losses    *ebpf.MapSpec `ebpf:"losses"`
+	Places    *ebpf.MapSpec `ebpf:"places"`
+	Targets   *ebpf.MapSpec `ebpf:"targets"`
+	Vacant    *ebpf.MapSpec `ebpf:"vacant"`
 }
 
 // kernelVariableSpecs contains global variables before they are loaded into the kernel.
@@ -160,13 +172,14 @@ func (o *kernelObjects) Close() error {
 //
 // It can be passed to loadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type kernelMaps struct {
-	Conns   *ebpf.Map `ebpf:"conns"`
-	Counted *ebpf.Map `ebpf:"counted"`
-	Kept    *ebpf.Map `ebpf:"kept"`
-	Losses  *ebpf.Map `ebpf:"losses"`
-	Places  *ebpf.Map `ebpf:"places"`
-	Targets *ebpf.Map `ebpf:"targets"`
-	Vacant  *ebpf.Map `ebpf:"vacant"`
+	Conns     *ebpf.Map `ebpf:"conns"`
+	Counted   *ebpf.Map `ebpf:"counted"`
+	Kept      *ebpf.Map `ebpf:"kept"`
+	Listeners *ebpf.Map `ebpf:"listeners"`
+	Losses    *ebpf.Map `ebpf:"losses"`
+	Places    *ebpf.Map `ebpf:"places"`
+	Targets   *ebpf.Map `ebpf:"targets"`
+	Vacant    *ebpf.Map `ebpf:"vacant"`
 }
 
 func (m *kernelMaps) Close() error {
@@ -174,6 +187,7 @@ func (m *kernelMaps) Close() error {
 		m.Conns,
 		m.Counted,
 		m.Kept,
+		m.Listeners,
 		m.Losses,
 		m.Places,
 		m.Targets,
@@ -193,6 +207,7 @@ type kernelVariables struct {
 // It can be passed to loadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type kernelPrograms struct {
 	Found        *ebpf.Program `ebpf:"found"`
+	Resets       *ebpf.Program `ebpf:"resets"`
 	SocketGoes   *ebpf.Program `ebpf:"socket_goes"`
 	StateChanges *ebpf.Program `ebpf:"state_changes"`
 	Tend         *ebpf.Program `ebpf:"tend"`
@@ -201,6 +216,7 @@ type kernelPrograms struct {
 func (p *kernelPrograms) Close() error {
 	return _KernelClose(
 		p.Found,
+		p.Resets,
 		p.SocketGoes,
 		p.StateChanges,
 		p.Tend,

@@ -34,6 +34,27 @@ static __always_inline bool is_served(u64 sk, struct key *key)
 	return port == target->port;
 }
 
+// listens remembers where a measured server does.
+static __noinline int listens(u64 sk)
+{
+	struct key key = {};
+	struct listener at = {};
+	if (!is_served(sk, &key))
+		return 0;
+	read_field(at.network, (struct sock___tcp *)sk, __sk_common.skc_net.net);
+	read_field(at.port, (struct sock___tcp *)sk, __sk_common.skc_num);
+	if (bpf_map_update_elem(&listeners, &at, &key.cgroup, BPF_ANY))
+		lose(LOST_LISTENERS);
+	return 0;
+}
+
+// map_into makes an address of IPv4 one of IPv6.
+static __always_inline void map_into(struct key *key, u32 address)
+{
+	key->client.bytes[10] = key->client.bytes[11] = 0xff;
+	__builtin_memcpy(key->client.bytes + 12, &address, sizeof(address));
+}
+
 static __always_inline void client_of(u64 sk, struct key *key)
 {
 	u16 family = 0;
@@ -44,8 +65,7 @@ static __always_inline void client_of(u64 sk, struct key *key)
 	}
 	u32 address = 0;
 	read_field(address, (struct sock___tcp *)sk, __sk_common.skc_daddr);
-	key->client.bytes[10] = key->client.bytes[11] = 0xff;
-	__builtin_memcpy(key->client.bytes + 12, &address, sizeof(address));
+	map_into(key, address);
 }
 
 static __always_inline void end(u32 at, u32 how)
@@ -108,15 +128,15 @@ static __noinline int meet(u64 sk, bool before)
 	return 0;
 }
 
-// leave counts the end of a connection.
-static __noinline int leave(u64 sk, u32 how)
+// leave counts the end of a connection that was in this state.
+static __noinline int leave(u64 sk, u32 from)
 {
 	struct conn *c = bpf_map_lookup_elem(&conns, &sk);
 	if (!c)
 		return 0;
 	u64 mark = c->in >> MARK;
 	account(c, sk, mark);
-	over(c, sk, mark, how);
+	over(c, sk, mark, cause(sk, from));
 	return 0;
 }
 

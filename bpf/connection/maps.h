@@ -13,6 +13,14 @@ struct {
 	__type(value, struct target);
 } targets SEC(".maps");
 
+// Cgroups of measured servers by where they listen: nobody's socket tells whose a connection is that finds none.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, struct listener);
+	__type(value, u64);
+} listeners SEC(".maps");
+
 // Open connections by the address of their socket in the kernel. Allocated as they come, because few nodes have many.
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

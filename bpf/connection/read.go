@@ -36,12 +36,13 @@ func (f *Family) Counts() iter.Seq[event.Connections] {
 				Closed: atomic.LoadUint64(&from.Closed), Reset: atomic.LoadUint64(&from.Reset), TimedOut: atomic.LoadUint64(&from.TimedOut),
 			}
 			to.Found, to.Opened = atomic.LoadUint64(&from.Found), atomic.LoadUint64(&from.Opened)
+			to.Refused = atomic.LoadUint64(&from.Refused)
 			to.BytesIn, to.BytesOut = atomic.LoadUint64(&from.BytesIn), atomic.LoadUint64(&from.BytesOut)
 			to.Retransmits, to.RoundTrip = atomic.LoadUint64(&from.Retransmits), time.Duration(atomic.LoadUint64(&from.RoundTripNs))
 			for slot := range from.Slots {
 				to.Slots[slot] = atomic.LoadUint64(&from.Slots[slot])
 			}
-			if sum := to.Opened + to.Found + to.Closed + to.Reset + to.TimedOut + to.BytesIn + to.BytesOut; p.changed == 0 || sum != p.sum {
+			if sum := to.Opened + to.Found + to.Closed + to.Reset + to.TimedOut + to.Refused + to.BytesIn + to.BytesOut; p.changed == 0 || sum != p.sum {
 				p.sum, p.changed = sum, f.tended.pass
 			}
 			p.open = to.Open() > 0
@@ -63,7 +64,7 @@ func client(bytes [16]byte) netip.Addr {
 
 // reasons are enum lost of types.h, as labels of a metric that other families have reasons in, too.
 func reasons() []string {
-	return []string{"tcp_connections", "tcp_clients", "tcp_uncounted", "tcp_begins", "tcp_ends"}
+	return []string{"tcp_connections", "tcp_clients", "tcp_uncounted", "tcp_begins", "tcp_ends", "tcp_listeners"}
 }
 
 // Lost counts what was lost, by reason. "tcp_missed" are calls of a program that the kernel left out because it was at work on its CPU.
@@ -72,7 +73,7 @@ func (f *Family) Lost() (map[string]uint64, error) {
 	for i, reason := range reasons() {
 		lost[reason] = atomic.LoadUint64(&f.losses.values[i])
 	}
-	for name, p := range map[string]*ebpf.Program{"state changes": f.kernel.StateChanges, "socket goes": f.kernel.SocketGoes} {
+	for name, p := range map[string]*ebpf.Program{"state changes": f.kernel.StateChanges, "socket goes": f.kernel.SocketGoes, "resets": f.kernel.Resets} {
 		stats, err := p.Stats()
 		if err != nil {
 			return nil, fmt.Errorf("ask how often %s was missed: %w", name, err)

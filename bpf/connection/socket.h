@@ -6,7 +6,12 @@
 
 #include "../include/core.h"
 
+struct net;
+typedef struct {
+	struct net *net;
+} possible_net_t;
 struct sock_common___tcp {
+	possible_net_t skc_net;
 	u32 skc_daddr;
 	u16 skc_dport, skc_num, skc_family;
 	u8 skc_state;
@@ -26,6 +31,14 @@ struct sock___tcp {
 	struct sock_common___tcp __sk_common;
 	struct sock_cgroup_data sk_cgrp_data;
 	s32 sk_err;
+} RELOCATED;
+struct net_device {
+	possible_net_t nd_net;
+} RELOCATED;
+struct sk_buff {
+	struct net_device *dev;
+	u8 *head;
+	u16 transport_header, network_header;
 } RELOCATED;
 struct tcp_sock {
 	u64 bytes_received, bytes_sent, bytes_retrans;

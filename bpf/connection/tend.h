@@ -61,6 +61,13 @@ static long look_at(void *map, const u64 *key, struct conn *c, void *ctx)
 	return 0;
 }
 
+static long forget_listener(void *map, const struct listener *at, u64 *of, u64 *cgroup)
+{
+	if (*of == *cgroup)
+		bpf_map_delete_elem(&listeners, at);
+	return 0;
+}
+
 SEC("raw_tracepoint/tend")
 int tend(u64 *ctx)
 {
@@ -72,6 +79,7 @@ int tend(u64 *ctx)
 	case TEND_WATCH:
 		return claim(&rest, &at, FROM_KEPT) && !bpf_map_update_elem(&targets, &cgroup, &target, BPF_ANY);
 	case TEND_UNWATCH:
+		bpf_for_each_map_elem(&listeners, forget_listener, &cgroup, 0);
 		return !bpf_map_delete_elem(&targets, &cgroup);
 	case TEND_OFFER:
 		return offer(ctx[1]);

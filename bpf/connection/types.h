@@ -16,6 +16,13 @@ struct target {
 	u16 pad[3];
 };
 
+// listener is where a measured server listens, or did.
+struct listener {
+	u64 network; // address of the namespace in the kernel
+	u16 port;
+	u16 pad[3];
+};
+
 // key of what is counted together.
 struct key {
 	u64 cgroup;
@@ -34,6 +41,7 @@ struct counts {
 	u64 live; // one of enum life, set after key
 	u64 found, opened;
 	u64 closed, reset, timed_out;
+	u64 refused; // nobody listened: these were never open
 	u64 bytes_in, bytes_out, retransmits;
 	u64 round_trip_ns; // sum over slots
 	u64 slots[BUCKETS];
@@ -57,6 +65,7 @@ enum lost {
 	LOST_UNCOUNTED,   // not even that
 	LOST_BEGINS,      // it was neither seen to begin nor found open, and ends
 	LOST_ENDS,        // nobody saw its end
+	LOST_LISTENERS,   // no room for where one more server listens: what is refused there is not counted
 	LOST_REASONS,
 };
 

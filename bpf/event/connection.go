@@ -16,6 +16,8 @@ type Connections struct {
 	Client netip.Addr // the zero Addr is the rest: those that found no place of their own
 	// Found were open when they were first looked for. Closed ended with a FIN, Reset without, and TimedOut because nothing was heard any more.
 	Found, Opened, Closed, Reset, TimedOut uint64
+	// Refused found nobody who listened.
+	Refused uint64
 	// BytesIn were received and BytesOut sent once or more; Retransmits are segments. They are those of connections that are over, and of open
 	// ones what they were at the last look.
 	BytesIn, BytesOut, Retransmits uint64

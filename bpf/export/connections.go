@@ -24,7 +24,7 @@ type ConnectionCollector struct {
 }
 
 // connectionDescs are told of each client, and of each instance.
-type connectionDescs struct{ open, opened, closed, bytes, retransmits, roundTrip *prometheus.Desc }
+type connectionDescs struct{ open, opened, closed, refused, bytes, retransmits, roundTrip *prometheus.Desc }
 
 // NewConnections makes a ConnectionCollector.
 func NewConnections(source ConnectionSource) *ConnectionCollector {
@@ -39,6 +39,7 @@ func NewConnections(source ConnectionSource) *ConnectionCollector {
 			open:        desc("plimsoll_connections", "Connections of a client over TCP that are open.", client),
 			opened:      desc("plimsoll_connections_opened_total", "Connections over TCP that a client opened.", client),
 			closed:      desc("plimsoll_connections_closed_total", "Connections over TCP of a client that ended, by how they did.", client, "end"),
+			refused:     desc("plimsoll_connections_refused_total", "Connections over TCP of a client that were refused because the server did not listen.", client),
 			bytes:       desc("plimsoll_connection_bytes_total", "Bytes that an instance received from a client over TCP, and that it sent to it.", client, "direction"),
 			retransmits: desc("plimsoll_connection_retransmits_total", "TCP segments that an instance sent again to a client.", client),
 			roundTrip:   desc("plimsoll_connection_round_trip_seconds", "Smoothed round trips of TCP to a client, as a native histogram.", client),
@@ -47,6 +48,7 @@ func NewConnections(source ConnectionSource) *ConnectionCollector {
 			open:        desc("plimsoll_instance_connections_open", "Connections over TCP of an instance's clients that are open.", instance),
 			opened:      desc("plimsoll_instance_connections_opened_total", "Connections over TCP that clients of an instance opened.", instance),
 			closed:      desc("plimsoll_instance_connections_closed_total", "Connections over TCP of an instance's clients that ended, by how they did.", instance, "end"),
+			refused:     desc("plimsoll_instance_connections_refused_total", "Connections over TCP to an instance that were refused because its server did not listen.", instance),
 			bytes:       desc("plimsoll_instance_connection_bytes_total", "Bytes that an instance received from its clients over TCP, and that it sent to them.", instance, "direction"),
 			retransmits: desc("plimsoll_instance_connection_retransmits_total", "TCP segments that an instance sent again to its clients.", instance),
 			roundTrip:   desc("plimsoll_instance_connection_round_trip_seconds", "Smoothed round trips of TCP to an instance's clients.", instance),
@@ -58,7 +60,7 @@ func NewConnections(source ConnectionSource) *ConnectionCollector {
 // Describe implements prometheus.Collector.
 func (c *ConnectionCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []connectionDescs{c.of, c.total} {
-		for _, one := range []*prometheus.Desc{d.open, d.opened, d.closed, d.bytes, d.retransmits, d.roundTrip} {
+		for _, one := range []*prometheus.Desc{d.open, d.opened, d.closed, d.refused, d.bytes, d.retransmits, d.roundTrip} {
 			ch <- one
 		}
 	}
@@ -90,6 +92,7 @@ func (m *metrics) connections(d *connectionDescs, sums *aggregate.ConnectionSums
 	m.counter(d.closed, float64(sums.Closed), with("closed")...)
 	m.counter(d.closed, float64(sums.Reset), with("reset")...)
 	m.counter(d.closed, float64(sums.TimedOut), with("timed_out")...)
+	m.counter(d.refused, float64(sums.Refused), labels...)
 	m.counter(d.bytes, float64(sums.BytesIn), with("received")...)
 	m.counter(d.bytes, float64(sums.BytesOut), with("sent")...)
 	m.counter(d.retransmits, float64(sums.Retransmits), labels...)

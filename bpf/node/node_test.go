@@ -48,7 +48,7 @@ func start(t *testing.T, r *running) string {
 
 func startWith(t *testing.T, o Options) string {
 	t.Helper()
-	o.Cgroups, o.Proc, o.Statements, o.Log = hierarchy, "/proc", 20, testr.New(t)
+	o.Cgroups, o.Proc, o.Statements, o.Clients, o.ClientSeries, o.Log = hierarchy, "/proc", 20, web, 10, testr.New(t)
 	n, err := Start(o)
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func startWith(t *testing.T, o Options) string {
 		}
 	})
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(export.New(n))
+	registry.MustRegister(export.New(n), export.NewConnections(n))
 	s := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	t.Cleanup(s.Close)
 	return s.URL
@@ -72,6 +72,7 @@ func startWith(t *testing.T, o Options) string {
 // isCounted says statements to a server, plain and through TLS, which a node counts that has system calls hooked (1) or not (0).
 func (s *server) isCounted(t *testing.T, syscalls float64) {
 	t.Helper()
+	s.stays(t)
 	r := &running{}
 	r.set(s.Instance)
 	url := start(t, r)
@@ -79,6 +80,11 @@ func (s *server) isCounted(t *testing.T, syscalls float64) {
 	s.Psql(t, "disable", "SELECT 1", "SELECT 2")
 	s.Psql(t, "require", "SELECT 3")
 	await(t, map[string]float64{"SELECT ?": 3}, func() map[string]float64 { return byText(t, url, "plimsoll_statements_total", s.Name) })
+	await(t, map[string]float64{s.Name: 2}, func() map[string]float64 {
+		return scrape(t, url, "plimsoll_instance_connections_opened_total", "instance")
+	})
+	// The one that was there before.
+	await(t, map[string]float64{s.Name: 1}, func() map[string]float64 { return scrape(t, url, "plimsoll_instance_connections_open", "instance") })
 }
 
 // scrape reads the counters and gauges of a family: labels of interest, joined by spaces, to the sum of values.
