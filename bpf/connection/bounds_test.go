@@ -3,6 +3,7 @@ package connection
 import (
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -302,6 +303,35 @@ func TestConnectionsThatNobodyLookedForAreNotCounted(t *testing.T) {
 	await(t, f, map[string]tally{})
 }
 
+// TestAnEndIsSeenThoughAProgramWasLeftOut: the kernel leaves one out that is at work on the same CPU already.
+func TestAnEndIsSeenThoughAProgramWasLeftOut(t *testing.T) {
+	for sentence, row := range map[string]struct {
+		without []int // of the links, in the order in which they are attached
+		lost    map[string]uint64
+	}{
+		"when the socket goes": {[]int{1}, map[string]uint64{}},
+		"at the next look":     {[]int{0, 1}, map[string]uint64{"tcp_ends": 1}},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			s := newEcho(t)
+			f := attached(t)
+			f.watches(t, s.cgroup, s.port)
+			c := s.dial(t, "127.0.0.2")
+			say(t, c, 10)
+			await(t, f, map[string]tally{"127.0.0.2": {Opened: 1, Open: 1, In: 10, Out: 10}})
+			for _, i := range slices.Backward(row.without) {
+				if err := f.links[i].Close(); err != nil {
+					t.Fatal(err)
+				}
+				f.links = slices.Delete(f.links, i, i+1)
+			}
+			c.Close()
+			await(t, f, map[string]tally{"127.0.0.2": {Opened: 1, Closed: 1, In: 10, Out: 10}})
+			f.loses(t, row.lost)
+		})
+	}
+}
+
 func TestAKernelThatDoesNotListSocketsCountsNewConnections(t *testing.T) {
 	s := newEcho(t)
 	spec, err := loadKernel()
@@ -335,6 +365,31 @@ func TestAddressesOfBothFamilies(t *testing.T) {
 		say(t, s.dial(t, "127.0.0.2"), 20) // of IPv4, on a socket of IPv6
 		await(t, f, map[string]tally{"::1": {Opened: 1, Open: 1, In: 10, Out: 10}, "127.0.0.2": {Opened: 1, Open: 1, In: 20, Out: 20}})
 	})
+}
+
+// TestMemory holds the family to its share of the node's bound for kernel memory. What is allocated as it comes is reckoned for every connection that there
+// may be.
+func TestMemory(t *testing.T) {
+	f := attached(t)
+	var total uint64
+	k := &f.kernel
+	for _, m := range []*ebpf.Map{k.Conns, k.Counted, k.Kept, k.Listeners, k.Losses, k.Places, k.Targets, k.Vacant} {
+		info, err := m.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		size, ok := info.Memlock()
+		if !ok {
+			t.Skip("this kernel does not tell what a map takes")
+		}
+		total += size
+	}
+	const each = 96 // a conn, its key and what the hash needs, as the kernel's allocator rounds
+	most := total + uint64(k.Conns.MaxEntries())*each
+	const bound = 8 << 20
+	if t.Logf("%.1f MiB, and %.1f MiB with %d connections open", float64(total)/(1<<20), float64(most)/(1<<20), k.Conns.MaxEntries()); most > bound {
+		t.Errorf("%d bytes, want at most %d", most, bound)
+	}
 }
 
 // TestCost prints what a connection costs, and one that is none of ours, in the programs.

@@ -81,6 +81,14 @@ static __always_inline bool place(struct key *key, u32 *at)
 	return found != NULL;
 }
 
+// is_done says whether the client's FIN has come.
+static __always_inline bool is_done(u64 sk)
+{
+	u64 flags = 0;
+	read_field(flags, (struct sock___tcp *)sk, __sk_common.skc_flags);
+	return flags >> SOCK_DONE & 1;
+}
+
 // sums of a socket. A FIN is counted as a byte received by the kernel, and not by us.
 struct sums {
 	u64 in, out;
@@ -89,14 +97,13 @@ struct sums {
 
 static __always_inline void sums_of(u64 sk, struct sums *s)
 {
-	u64 retransmitted = 0, flags = 0;
+	u64 retransmitted = 0;
 	read_field(s->in, (struct tcp_sock *)sk, bytes_received);
 	read_field(s->out, (struct tcp_sock *)sk, bytes_sent);
 	read_field(retransmitted, (struct tcp_sock *)sk, bytes_retrans);
 	read_field(s->again, (struct tcp_sock *)sk, total_retrans);
 	read_field(s->srtt, (struct tcp_sock *)sk, srtt_us);
-	read_field(flags, (struct sock___tcp *)sk, __sk_common.skc_flags);
-	if (s->in && flags & 1 << SOCK_DONE)
+	if (s->in && is_done(sk))
 		s->in--;
 	s->out -= retransmitted;
 }

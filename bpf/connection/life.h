@@ -8,14 +8,17 @@
 // How a connection ends.
 enum ends { ENDS_CLOSED, ENDS_RESET, ENDS_TIMED_OUT };
 
-// cause of the end of a connection that was in this state: what its socket was told, or that no FIN was sent, or none answered.
+// cause of the end of a connection that was in this state: what its socket was told, or that no FIN was sent. After the client's FIN a reset is no
+// failure: a client that has closed answers so to what TLS says last.
 static __always_inline u32 cause(u64 sk, u32 from)
 {
 	s32 err = 0;
 	read_field(err, (struct sock___tcp *)sk, sk_err);
 	if (err == ETIMEDOUT)
 		return ENDS_TIMED_OUT;
-	return err == ECONNRESET || from == TCP_ESTABLISHED || from == TCP_CLOSE_WAIT ? ENDS_RESET : ENDS_CLOSED;
+	if (is_done(sk))
+		return ENDS_CLOSED;
+	return err == ECONNRESET || from == TCP_ESTABLISHED ? ENDS_RESET : ENDS_CLOSED;
 }
 
 // is_served says whether a socket is one of a measured server's, to a client of it, and whose.

@@ -104,6 +104,7 @@ func echo(l *net.TCPListener) {
 
 // echoServer is an echo server in a cgroup of its own.
 type echoServer struct {
+	group  *os.File
 	cgroup uint64
 	port   uint16
 	stop   func()
@@ -127,7 +128,7 @@ func startEcho(t *testing.T, group *os.File, id uint64, address string) *echoSer
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	s := &echoServer{cgroup: id}
+	s := &echoServer{group: group, cgroup: id}
 	stopped := false
 	s.stop = func() {
 		if !stopped {

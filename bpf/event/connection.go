@@ -14,7 +14,7 @@ type Connections struct {
 	Place  uint64
 	Cgroup uint64     // of the container
 	Client netip.Addr // the zero Addr is the rest: those that found no place of their own
-	// Found were open when they were first looked for. Closed ended with a FIN, Reset without, and TimedOut because nothing was heard any more.
+	// Found were open when they were first looked for. Closed ended after a FIN, Reset without, and TimedOut because nothing was heard any more.
 	Found, Opened, Closed, Reset, TimedOut uint64
 	// Refused found nobody who listened.
 	Refused uint64
