@@ -63,7 +63,7 @@ func TestAConnectionIsCountedByItsClient(t *testing.T) {
 	s, other := newEcho(t), newEcho(t)
 	f := attached(t)
 	f.watches(t, s.cgroup, s.port)
-	other.dial(t, "127.0.0.1").Close() // of a server that is not measured
+	other.dial(t, "127.0.0.1").Close()                                          // of a server that is not measured
 	startEcho(t, s.group, s.cgroup, "127.0.0.1:0").dial(t, "127.0.0.1").Close() // beside it in its container, on another port
 	one, two := s.dial(t, "127.0.0.2"), s.dial(t, "127.0.0.3")
 	s.dial(t, "127.0.0.3").Close()
