@@ -142,7 +142,7 @@ type NodeStatus struct {
 	// State in a word: Measures, Partly, Waits or Silent.
 	State NodeState `json:"state"`
 
-	// Hooks that statements are seen at, of "syscalls" (plain connections) and "programs" (those through TLS).
+	// Hooks that are attached, of "syscalls" (statements of plain connections), "programs" (those through TLS) and "connections".
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16

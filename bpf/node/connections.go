@@ -18,19 +18,22 @@ type connections struct {
 	family  *connection.Family
 	table   *aggregate.Connections
 	watched map[uint64]*target // by cgroup
+	refused error              // why there is no family
 }
 
-func startConnections(series int) (connections, error) {
+func startConnections(series int) connections {
 	c := connections{table: aggregate.NewConnections(series), watched: map[uint64]*target{}}
 	family, err := connection.Load()
 	if err != nil {
-		return c, err
+		c.refused = err
+		return c
 	}
 	if err := family.Attach(); err != nil {
-		return c, errors.Join(err, family.Close())
+		c.refused = errors.Join(err, family.Close())
+		return c
 	}
 	c.family = family
-	return c, nil
+	return c
 }
 
 func (c *connections) close() error {

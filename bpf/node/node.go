@@ -109,8 +109,8 @@ func Start(o Options) (*Node, error) {
 	if n.hierarchy, err = attribute.Hierarchy(o.Cgroups); err != nil {
 		return nil, err
 	}
-	if n.connections, err = startConnections(o.ClientSeries); err != nil {
-		o.Log.Error(err, "connections are not seen")
+	if n.connections = startConnections(o.ClientSeries); n.connections.refused != nil {
+		o.Log.Error(n.connections.refused, "connections are not seen")
 	}
 	if n.family, err = query.Load(query.Options{}); err != nil {
 		return nil, errors.Join(err, n.connections.close())
@@ -296,6 +296,9 @@ func (n *Node) Status() Status {
 	var why []string
 	if n.syscalls != nil {
 		why = append(why, "system calls cannot be hooked: "+n.syscalls.Error())
+	}
+	if n.connections.refused != nil {
+		why = append(why, "connections are not seen: "+n.connections.refused.Error())
 	}
 	if n.failed > 0 {
 		why = append(why, n.said)

@@ -150,7 +150,7 @@ func (s *suite) awaitMeasured(t *testing.T, node string, instances int32) {
 			return fmt.Errorf("the status names no such node: %+v", p.Status)
 		}
 		n := p.Status.Nodes[i]
-		if n.Instances.Measured < instances || !slices.Equal(n.Hooks, []string{"programs", "syscalls"}) {
+		if n.Instances.Measured < instances || !slices.Equal(n.Hooks, []string{"connections", "programs", "syscalls"}) {
 			return fmt.Errorf("%+v", n)
 		}
 		return nil
