@@ -113,12 +113,8 @@ func (f *Family) Attach() error {
 		}
 		f.links = append(f.links, l)
 	}
-	if f.unlisted != nil {
-		return nil
-	}
-	var err error
-	if f.sockets, err = link.AttachIter(link.IterOptions{Program: f.kernel.Found}); err != nil {
-		f.unlisted = fmt.Errorf("attach to the list of sockets: %w", err)
+	if f.unlisted == nil {
+		f.sockets, f.unlisted = link.AttachIter(link.IterOptions{Program: f.kernel.Found})
 	}
 	return nil
 }
