@@ -279,8 +279,11 @@ func (t *Table) Statements(of Instance) iter.Seq2[Counted, *Sums] {
 	}
 }
 
-// Class of an SQLSTATE, if it is one of PostgreSQL's, or Other: functions may raise any five characters.
+// Class of an SQLSTATE, if it is one of PostgreSQL's, or a word of Redis; else Other: functions may raise any five characters.
 func Class(s event.State) string {
+	if word, ok := s.Word(); ok {
+		return word
+	}
 	switch class := s.Class(); class {
 	case "01", "02", "03", "08", "09", "0A", "0B", "0F", "0L", "0P", "0Z", "10", "20", "21", "22", "23", "24", "25", "26", "27", "28", "2B", "2D", "2F",
 		"34", "38", "39", "3B", "3D", "3F", "40", "42", "44", "53", "54", "55", "57", "58", "72", "F0", "HV", "P0", "XX":

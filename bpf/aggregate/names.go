@@ -56,7 +56,7 @@ func (n *Names) Learn(e event.Event) {
 		return
 	}
 	k := known{cut: e.Whole > len(e.Text)}
-	for nth, form := range statement.Forms(e.Text) {
+	for nth, form := range forms(e) {
 		if nth == mostForms {
 			k.cut = true
 			break
@@ -75,6 +75,16 @@ func (n *Names) Learn(e event.Event) {
 	}
 	n.size += k.size - before.size
 	n.texts[of] = k
+}
+
+// forms of a text; one that is normal already is itself.
+func forms(e event.Event) []statement.Form {
+	if !e.Normal {
+		return statement.Forms(e.Text)
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(e.Text)) // a hash never fails to write
+	return []statement.Form{{ID: h.Sum64(), Text: e.Text}}
 }
 
 func (n *Names) refuse() {

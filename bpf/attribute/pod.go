@@ -15,15 +15,23 @@ type Instance struct {
 	Role                      string // primary or replica; empty before it is known
 	Container                 Container
 	Address                   string // of its pod
+	Engine                    string // PostgreSQL or Redis
 	Port                      uint16
+	TLSPort                   uint16            // of a server that has one apart; 0 for none
 	Statements                v1.StatementsSpec // of which its Database wants to be told
 }
 
-// The names that an instance's pod gives to its server's container and to the port on which clients reach it.
+// The name that an instance's pod gives to its server's container.
+const serverContainer = "database"
+
+// Engines, by the name that an instance's pod gives to the port on which clients reach its server.
 const (
-	serverContainer = "database"
-	serverPort      = "postgres"
+	PostgreSQL = "postgres"
+	Redis      = "redis" // Valkey too
 )
+
+// redisTLS is the name of the port on which a Redis takes clients through TLS alone.
+const redisTLS = "redis-tls"
 
 // OfPod tells which instance a pod is. It is none if the pod is no instance of a Database, or its server's container does not run.
 func OfPod(pod *corev1.Pod) (Instance, bool) {
@@ -48,8 +56,14 @@ func OfPod(pod *corev1.Pod) (Instance, bool) {
 	}
 	for _, c := range pod.Spec.Containers {
 		for _, p := range c.Ports {
-			if c.Name == serverContainer && p.Name == serverPort {
-				i.Port = uint16(p.ContainerPort)
+			if c.Name != serverContainer {
+				continue
+			}
+			switch p.Name {
+			case PostgreSQL, Redis:
+				i.Engine, i.Port = p.Name, uint16(p.ContainerPort)
+			case redisTLS:
+				i.TLSPort = uint16(p.ContainerPort)
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -14,13 +15,13 @@ import (
 // mostProcesses bounds a look at a node's processes: it is what the kernel allows on most machines.
 const mostProcesses = 1 << 22
 
-// Programs finds, for each container that is asked for, a process that runs a program of this name: the path of the program's file, below
+// Programs finds, for each container that is asked for, a process that runs a program of one of these names: the path of the program's file, below
 // proc, the node's /proc. A container whose processes do not run it now is left out. Those that were found are given back beside an error, too.
-func Programs(proc, name string, wanted map[Container]bool) (map[Container]string, error) {
-	return programs(proc, name, wanted, os.Readlink)
+func Programs(proc string, names []string, wanted map[Container]bool) (map[Container]string, error) {
+	return programs(proc, names, wanted, os.Readlink)
 }
 
-func programs(proc, name string, wanted map[Container]bool, readlink func(string) (string, error)) (map[Container]string, error) {
+func programs(proc string, names []string, wanted map[Container]bool, readlink func(string) (string, error)) (map[Container]string, error) {
 	found := map[Container]string{}
 	if len(wanted) == 0 {
 		return found, nil
@@ -49,7 +50,7 @@ func programs(proc, name string, wanted map[Container]bool, readlink func(string
 			refused = fmt.Errorf("find the program of process %s: %w; the probe needs the capability SYS_PTRACE", entry, err)
 		}
 		// A process may end at any time, and a file may have been replaced under it.
-		if err == nil && filepath.Base(strings.TrimSuffix(file, " (deleted)")) == name {
+		if err == nil && slices.Contains(names, filepath.Base(strings.TrimSuffix(file, " (deleted)"))) {
 			found[whose] = path
 		}
 	}

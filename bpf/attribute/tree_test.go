@@ -82,7 +82,7 @@ func TestTheProgramOfAContainersProcess(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := Programs(proc, "postgres", map[Container]bool{ours: true})
+	got, err := Programs(proc, []string{"postgres"}, map[Container]bool{ours: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestAProcessThatMayNotBeLookedAtHidesNoOther(t *testing.T) {
 		}
 		return "", &os.PathError{Op: "readlink", Path: path, Err: syscall.EACCES}
 	}
-	got, err := programs(proc, "postgres", map[Container]bool{ours: true, theirs: true}, readlink)
+	got, err := programs(proc, []string{"postgres"}, map[Container]bool{ours: true, theirs: true}, readlink)
 	if diff := cmp.Diff(map[Container]string{ours: filepath.Join(proc, "71", "exe")}, got); diff != "" || !errors.Is(err, os.ErrPermission) {
 		t.Errorf("%v; -want +got\n%s", err, diff)
 	}

@@ -33,18 +33,29 @@ type State uint32
 // NoState is an error that did not name its SQLSTATE.
 const NoState State = 1
 
-// String is the five characters that PostgreSQL writes.
+// String is the five characters that PostgreSQL writes, or the word with which Redis begins.
 func (s State) String() string {
+	if word, ok := s.Word(); ok {
+		return word
+	}
 	text := strings.ToUpper(strconv.FormatUint(uint64(s), 36))
 	return strings.Repeat("0", max(0, 5-len(text))) + text
 }
 
-// Class is the first two characters, the class of the error.
-func (s State) Class() string { return s.String()[:2] }
+// Class is the first two characters, the class of the error; a word is one of its own.
+func (s State) Class() string {
+	if word, ok := s.Word(); ok {
+		return word
+	}
+	return s.String()[:2]
+}
 
 // Parsed says whether a statement that ended so has surely been read to its end as SQL: then its literals are where they seem to be. In a text
 // that the server could not read, a stray quote turns round what is inside of strings and what is outside.
 func (s State) Parsed() bool {
+	if _, ok := s.Word(); ok { // not SQL, and in its normal form
+		return true
+	}
 	switch s.String() {
 	case "42601", "22021", "22025", "22P05", "22P06": // syntax, encoding, escapes
 		return false
@@ -108,6 +119,8 @@ type Event struct {
 	// asked for.
 	Text  string
 	Whole int // its size before it was cut
+	// Normal says that the Text is a statement in its normal form, and no SQL.
+	Normal bool
 }
 
 // Batch is what was read at one time.

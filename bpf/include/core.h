@@ -91,8 +91,12 @@ struct unix_sock {
 struct socket {
 	struct sock *sk;
 } RELOCATED;
+struct inode {
+	u16 i_mode;
+} RELOCATED;
 struct file {
 	void *private_data;
+	struct inode *f_inode;
 } RELOCATED;
 struct fdtable {
 	u32 max_fds;
@@ -111,6 +115,7 @@ struct task_struct {
 
 enum { AF_UNIX = 1, AF_INET = 2, AF_INET6 = 10 };
 enum { MSG_PEEK = 2 };
+enum { S_IFMT = 0170000, S_IFSOCK = 0140000 };
 
 // What a tracepoint of one system call is given: /sys/kernel/tracing/events/syscalls/sys_enter_*/format.
 struct syscall_enter {
@@ -132,6 +137,8 @@ struct pt_regs {
 #define ARG1(ctx) ((ctx)->di)
 #define ARG2(ctx) ((ctx)->si)
 #define ARG3(ctx) ((ctx)->dx)
+#define ARG4(ctx) ((ctx)->cx)
+#define ARG5(ctx) ((ctx)->r8)
 #define RESULT(ctx) ((s64)(ctx)->ax)
 #elif defined(__TARGET_ARCH_arm64)
 struct pt_regs; // the kernel's; a program sees its user part
@@ -141,6 +148,8 @@ struct user_pt_regs {
 #define ARG1(ctx) (((const struct user_pt_regs *)(ctx))->regs[0])
 #define ARG2(ctx) (((const struct user_pt_regs *)(ctx))->regs[1])
 #define ARG3(ctx) (((const struct user_pt_regs *)(ctx))->regs[2])
+#define ARG4(ctx) (((const struct user_pt_regs *)(ctx))->regs[3])
+#define ARG5(ctx) (((const struct user_pt_regs *)(ctx))->regs[4])
 #define RESULT(ctx) ((s64)((const struct user_pt_regs *)(ctx))->regs[0])
 #else
 #error "no calling convention for this architecture"

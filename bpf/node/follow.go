@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"reflect"
 	"time"
 
@@ -19,9 +20,6 @@ const (
 	Unseen   = "unseen"   // neither its program nor system calls can be probed
 	Waiting  = "waiting"  // its container or its server is not found yet
 )
-
-// program is the name of the file that a server runs.
-const program = "postgres"
 
 // target is an instance that is measured.
 type target struct {
@@ -40,9 +38,11 @@ func (t *target) owner() aggregate.Instance {
 
 func (n *Node) state(t *target) string {
 	switch {
+	case t.Engine == attribute.Redis && n.commands.hooked != nil:
+		return Unseen
 	case t.program != "":
 		return Measured
-	case t.refused != nil && n.syscalls == nil:
+	case t.refused != nil && (n.syscalls == nil || t.Engine == attribute.Redis):
 		return Partly
 	case t.refused != nil:
 		return Unseen
@@ -72,7 +72,7 @@ func (n *Node) follow(now time.Time) error {
 			t.Role = i.Role
 		}
 		t.Address = i.Address
-		if !reflect.DeepEqual(t.Statements, i.Statements) {
+		if !reflect.DeepEqual(t.Statements, i.Statements) && t.Engine != attribute.Redis { // of whose commands none is told one by one
 			t.Statements = i.Statements
 			for _, id := range t.cgroups {
 				err = errors.Join(err, n.family.Watch(n.wanted(t, id)))
@@ -106,8 +106,12 @@ func (n *Node) leave(runs map[attribute.Container]bool) error {
 	}
 	for container, t := range gone {
 		delete(n.targets, container)
+		unwatch, detach := n.family.Unwatch, n.family.DetachBinary
+		if t.Engine == attribute.Redis && n.commands.family != nil {
+			unwatch, detach = n.commands.family.Unwatch, n.commands.family.Detach
+		}
 		for _, id := range t.cgroups {
-			errs = append(errs, n.family.Unwatch(id))
+			errs = append(errs, unwatch(id))
 			n.table.ForgetCgroup(id)
 			delete(n.cgroups, id)
 		}
@@ -117,8 +121,11 @@ func (n *Node) leave(runs map[attribute.Container]bool) error {
 			n.connections.table.Forget(t.owner())
 		}
 		if t.program != "" && !n.probes(t.program) {
-			errs = append(errs, n.family.DetachBinary(t.program))
+			errs = append(errs, detach(t.program))
 		}
+	}
+	if len(gone) > 0 {
+		errs = append(errs, n.commands.leave(n.targets))
 	}
 	return errors.Join(errs...)
 }
@@ -157,7 +164,7 @@ func (n *Node) watch() error {
 			if n.cgroups[id] == t {
 				continue
 			}
-			if err := n.family.Watch(n.wanted(t, id)); err != nil {
+			if err := n.watchCgroup(t, id); err != nil {
 				errs = append(errs, fmt.Errorf("instance %s/%s: %w", t.Namespace, t.Name, err))
 				continue
 			}
@@ -168,9 +175,16 @@ func (n *Node) watch() error {
 	return errors.Join(append(errs, n.connections.watch(n.cgroups))...)
 }
 
+func (n *Node) watchCgroup(t *target, id uint64) error {
+	if t.Engine == attribute.Redis {
+		return n.commands.watch(t, id)
+	}
+	return n.family.Watch(n.wanted(t, id))
+}
+
 // attach finds the programs of targets whose cgroups are known.
 func (n *Node) attach(now time.Time) error {
-	wanted := map[attribute.Container]bool{}
+	wanted := map[string]map[attribute.Container]bool{} // by engine
 	for container, t := range n.targets {
 		if late := now.Sub(t.opened); !t.opened.IsZero() {
 			if late >= openMost && t.refused == nil {
@@ -179,10 +193,19 @@ func (n *Node) attach(now time.Time) error {
 			continue
 		}
 		if len(t.cgroups) > 0 && (t.wanted(now) || n.connections.wants(t)) {
-			wanted[container] = true
+			if wanted[t.Engine] == nil {
+				wanted[t.Engine] = map[attribute.Container]bool{}
+			}
+			wanted[t.Engine][container] = true
 		}
 	}
-	found, err := attribute.Programs(n.Proc, program, wanted)
+	found := map[attribute.Container]string{}
+	var err error
+	for engine, some := range wanted {
+		paths, failed := attribute.Programs(n.Proc, servers(engine), some)
+		maps.Copy(found, paths)
+		err = errors.Join(err, failed)
+	}
 	for container, path := range found {
 		t := n.targets[container]
 		err = errors.Join(err, n.connections.find(t, path))
@@ -196,7 +219,7 @@ func (n *Node) attach(now time.Time) error {
 		t.opened = now
 		// A file in a container is its user's, and may be on a file system that never answers: nobody waits for it.
 		go func() {
-			p, err := query.Open(path)
+			p, err := open(t.Engine, path)
 			n.probe(container, t, p, err)
 		}()
 	}
@@ -204,13 +227,13 @@ func (n *Node) attach(now time.Time) error {
 }
 
 // probe attaches to the program of a target, which has been read.
-func (n *Node) probe(container attribute.Container, t *target, p *query.Program, err error) {
+func (n *Node) probe(container attribute.Container, t *target, p opened, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.opening--
 	t.opened = time.Time{}
 	if n.family == nil || n.targets[container] != t { // what it was for has ended meanwhile
-		if err == nil {
+		if err == nil && p != nil {
 			err = p.Close()
 		}
 		n.Log.V(1).Info("an instance ended while its program was read", "instance", t.Name, "error", err)
@@ -218,7 +241,7 @@ func (n *Node) probe(container attribute.Container, t *target, p *query.Program,
 	}
 	var id string
 	if err == nil {
-		id, err = n.family.Attach(p)
+		id, err = n.probeOpened(p)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return // the process has ended meanwhile

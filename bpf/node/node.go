@@ -77,6 +77,7 @@ type Node struct {
 	mu sync.Mutex // over all below
 
 	family   *query.Family
+	commands commands
 	table    *aggregate.Table
 	names    *aggregate.Names
 	sessions map[uint64]event.Session
@@ -156,7 +157,7 @@ func (n *Node) close() error {
 	err := n.tell() // the last ones
 	family := n.family
 	n.family = nil
-	return errors.Join(err, family.Close(), n.connections.close())
+	return errors.Join(err, family.Close(), n.connections.close(), n.commands.close())
 }
 
 // Alive is a check of whether looks end. It waits for nobody.
@@ -208,10 +209,10 @@ func (n *Node) look(now time.Time) {
 
 // take adds up what was counted. The counts are copied before the texts are read: then each text that was sent for them is known.
 func (n *Node) take() error {
-	counts := slices.Collect(n.family.Counts())
+	counts := n.commands.counts(slices.Collect(n.family.Counts()))
 	err := errors.Join(n.drop(counts), n.read())
 	n.table.Take(slices.Values(counts), n.whose)
-	return errors.Join(err, n.family.Tend())
+	return errors.Join(err, n.family.Tend(), n.commands.tend())
 }
 
 // drop forgets texts of statements that have no counts, if texts found no room. What of that is still at work or comes again is sent again.
@@ -226,16 +227,22 @@ func (n *Node) drop(counts []event.Counts) error {
 	if !n.names.Drop(placed) {
 		return nil
 	}
-	return n.family.ForgetTexts(n.names.Known())
+	err := n.family.ForgetTexts(n.names.Known())
+	if n.commands.family != nil {
+		err = errors.Join(err, n.commands.family.ForgetTexts(n.names.Known()))
+	}
+	return err
 }
 
 // read takes the texts that were seen for the first time.
 func (n *Node) read() error {
 	for {
 		batch, err := n.family.Read()
-		if err != nil {
+		more, failed := n.commands.read()
+		if err := errors.Join(err, failed); err != nil {
 			return err
 		}
+		batch.Events = append(batch.Events, more.Events...)
 		for _, e := range batch.Events {
 			if e.Kind == event.Text {
 				n.names.Learn(e)
@@ -255,7 +262,7 @@ func (n *Node) whose(k event.Key) (aggregate.Counted, bool) {
 	}
 	c := aggregate.Counted{Instance: t.owner(), Statement: aggregate.Statement{Role: t.Role, Query: aggregate.Other}}
 	if q, known := n.names.Of(k); known {
-		c.Statement.Query, c.Statement.Session = q.ID, n.session(k.Who)
+		c.Statement.Query, c.Statement.Session = q.ID, n.session(t.Engine, k.Who)
 		if k.State.Parsed() {
 			c.Text = q.Text
 		}
@@ -264,11 +271,15 @@ func (n *Node) whose(k event.Key) (aggregate.Counted, bool) {
 }
 
 // session of a key; empty if it is not known.
-func (n *Node) session(who uint64) event.Session {
+func (n *Node) session(engine string, who uint64) event.Session {
 	if s, known := n.sessions[who]; known || who == 0 {
 		return s
 	}
-	s, known, err := n.family.Session(who)
+	ask := n.family.Session
+	if engine == attribute.Redis {
+		ask = n.commands.family.Session
+	}
+	s, known, err := ask(who)
 	if err != nil || !known {
 		return event.Session{} // it is asked for again with the next call
 	}
@@ -319,6 +330,9 @@ func (n *Node) status() Status {
 		Hooks:     map[string]bool{"syscalls": n.syscalls == nil, "programs": false, "connections": n.connections.family != nil},
 		Instances: map[string]int{Measured: 0, Partly: 0, Unseen: 0, Waiting: 0},
 	}
+	if n.commands.hooks || n.commands.hooked != nil { // else there is no Redis
+		s.Hooks["reads"] = n.commands.hooks
+	}
 	for _, t := range n.targets {
 		s.Instances[n.state(t)]++
 		if t.program != "" {
@@ -342,6 +356,9 @@ func (n *Node) Look(show func(export.Sight)) {
 	}
 	if lost == nil {
 		lost = map[string]uint64{}
+	}
+	if err := n.commands.lost(lost); err != nil {
+		n.Log.Error(err, "cannot read all that was lost of commands")
 	}
 	lost["forgotten"], lost["cgroups"] = n.names.Dropped(), n.skipped
 	lost["records"] += n.untold

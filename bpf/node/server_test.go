@@ -25,6 +25,20 @@ func newServer(t *testing.T, name string, of attribute.Container) *server {
 	}}
 }
 
+// redisServer is a real Redis, likewise.
+type redisServer struct {
+	attribute.Instance
+	*observed.Redis
+}
+
+func newRedis(t *testing.T, name string, of attribute.Container) *redisServer {
+	t.Helper()
+	s := observed.StartRedis(t, podCgroup(t, of))
+	return &redisServer{Redis: s, Instance: attribute.Instance{
+		Namespace: "shop", Database: "cart", Name: name, Role: "primary", Container: of, Engine: attribute.Redis, Port: uint16(s.Port), TLSPort: uint16(s.TLSPort),
+	}}
+}
+
 // podCgroup makes the cgroup of a pod's container, as the kubelet's cgroupfs driver lays it out below a root of its own.
 func podCgroup(t *testing.T, of attribute.Container) *os.File {
 	t.Helper()

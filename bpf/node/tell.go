@@ -92,7 +92,7 @@ func (n *Node) entry(t *target, e event.Event, end time.Time) journal.Entry {
 		Origin: journal.Origin{
 			Instance: t.owner(), Pod: t.Container.Pod, Container: t.Container.ID, Address: t.Address, Port: t.Port, Node: n.Name,
 		},
-		Role: t.Role, Session: n.session(e.Key.Who), Nth: e.Key.Nth, State: e.Key.State,
+		Role: t.Role, Session: n.session(t.Engine, e.Key.Who), Nth: e.Key.Nth, State: e.Key.State,
 		Rows: e.Rows, BytesIn: e.BytesIn, BytesOut: e.BytesOut, Client: e.Client, Local: e.Local,
 	}
 	if q, known := n.names.Of(e.Key); known {

@@ -209,7 +209,7 @@ func startup() []piece {
 // reset empties the counts, which only a test that counts alone may do.
 func (d *driven) reset(t *testing.T) {
 	t.Helper()
-	for i, c := range d.family.counted.values {
+	for i, c := range d.family.counted.Values {
 		if c.Live == 0 || c.Calls == 0 && c.Rows == 0 {
 			continue
 		}

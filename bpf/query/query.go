@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/plimsoll-dev/plimsoll-operator/bpf/event"
+	"github.com/plimsoll-dev/plimsoll-operator/bpf/window"
 )
 
 // Target is a container whose server is measured.
@@ -28,8 +29,8 @@ type Family struct {
 	kernel   kernelObjects
 	records  *ringbuf.Reader // first texts
 	told     *ringbuf.Reader // slow and failed statements
-	counted  *window[kernelCounts]
-	losses   *window[uint64]
+	counted  *window.Window[kernelCounts]
+	losses   *window.Window[uint64]
 	exits    link.Link
 	syscalls []link.Link
 	binaries map[string]*probed // by build-id and inode
@@ -90,10 +91,10 @@ func Load(o Options) (_ *Family, err error) {
 	if err := f.tended.open(f.kernel.Counted.MaxEntries()); err != nil {
 		return nil, err
 	}
-	if f.counted, err = open[kernelCounts](f.kernel.Counted); err != nil {
+	if f.counted, err = window.Open[kernelCounts](f.kernel.Counted); err != nil {
 		return nil, err
 	}
-	if f.losses, err = open[uint64](f.kernel.Losses); err != nil {
+	if f.losses, err = window.Open[uint64](f.kernel.Losses); err != nil {
 		return nil, err
 	}
 	if f.records, err = ringbuf.NewReader(f.kernel.Records); err != nil {
@@ -135,7 +136,7 @@ func (f *Family) Close() error {
 			errs = append(errs, ring.Close())
 		}
 	}
-	errs = append(errs, f.counted.close(), f.losses.close(), f.tended.close(), f.kernel.Close())
+	errs = append(errs, f.counted.Close(), f.losses.Close(), f.tended.close(), f.kernel.Close())
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("take the statement probe out of the kernel: %w", err)
 	}

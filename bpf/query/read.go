@@ -102,8 +102,8 @@ func keyOf(k kernelKey) event.Key {
 func (f *Family) Counts() iter.Seq[event.Counts] {
 	return func(yield func(event.Counts) bool) {
 		f.tended.pass++
-		for i := range f.counted.values {
-			from, p := &f.counted.values[i], &f.tended.places[i]
+		for i := range f.counted.Values {
+			from, p := &f.counted.Values[i], &f.tended.places[i]
 			// The kernel's side sets live after the key.
 			life := f.life(i)
 			if life == vacant {
@@ -142,7 +142,7 @@ func reasons() []string {
 func (f *Family) Lost() (map[string]uint64, error) {
 	lost := map[string]uint64{}
 	for i, reason := range reasons() {
-		lost[reason] = atomic.LoadUint64(&f.losses.values[i])
+		lost[reason] = atomic.LoadUint64(&f.losses.Values[i])
 	}
 	for name, p := range f.programs() {
 		stats, err := p.Stats()

@@ -11,43 +11,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-)
 
-func TestASiteIsWhereTheKernelNeedNotStep(t *testing.T) {
-	for sentence, row := range map[string]struct {
-		choose func([]byte) (int, error)
-		code   []byte
-		want   int
-		err    string
-	}{
-		"a push":                              {choose: chooseAMD64, code: []byte{0x55, 0x48, 0x89, 0xe5}},
-		"a push of a high register":           {choose: chooseAMD64, code: []byte{0x41, 0x57}},
-		"a no-op":                             {choose: chooseAMD64, code: []byte{0x90}},
-		"a no-op of five bytes":               {choose: chooseAMD64, code: []byte{0x0f, 0x1f, 0x44, 0x00, 0x00}},
-		"a relative call":                     {choose: chooseAMD64, code: []byte{0xe8, 1, 0, 0, 0}},
-		"a push after a landing pad":          {choose: chooseAMD64, code: []byte{0xf3, 0x0f, 0x1e, 0xfa, 0x55}, want: 4},
-		"a push after a copy":                 {choose: chooseAMD64, code: []byte{0x49, 0x89, 0xf6, 0x41, 0x55}, want: 3},
-		"a copy over an argument":             {choose: chooseAMD64, code: []byte{0x48, 0x89, 0xfe, 0x55}, err: `its instruction "MOV RSI, RDI" at +0 can only be probed by single steps`},
-		"room on the stack":                   {choose: chooseAMD64, code: []byte{0x48, 0x83, 0xec, 0x38}, err: `its instruction "SUB RSP, 0x38" at +0 can only be probed by single steps`},
-		"a load":                              {choose: chooseAMD64, code: []byte{0x48, 0x8b, 0x05, 0, 0, 0, 0}, err: `its instruction "MOV RAX, [RIP]" at +0 can only be probed by single steps`},
-		"an indirect call":                    {choose: chooseAMD64, code: []byte{0xff, 0xd0}, err: `its instruction "CALL RAX" at +0 can only be probed by single steps`},
-		"landing pads alone":                  {choose: chooseAMD64, code: []byte{0xf3, 0x0f, 0x1e, 0xfa}, err: "no instruction of its first 4 bytes can be probed"},
-		"AArch64: a frame":                    {choose: chooseARM64, code: []byte{0xfd, 0x7b, 0xbe, 0xa9}},
-		"AArch64: a signed return address":    {choose: chooseARM64, code: []byte{0x3f, 0x23, 0x03, 0xd5}},
-		"AArch64: room on the stack":          {choose: chooseARM64, code: []byte{0xff, 0x43, 0x00, 0xd1}},
-		"AArch64: a load":                     {choose: chooseARM64, code: []byte{0x00, 0x00, 0x40, 0xf9}, err: "its first instruction f9400000 is not one that is known to be probed cheaply"},
-		"AArch64: less than one instruction":  {choose: chooseARM64, code: []byte{0x00}, err: "it is too short"},
-		"code that is cut in an instruction":  {choose: chooseAMD64, code: []byte{0x48}, err: `its instruction "REX.W Op(0)" at +0 can only be probed by single steps`},
-		"a push after more than is looked at": {choose: chooseAMD64, code: nil, err: "no instruction of its first 0 bytes can be probed"},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			got, err := row.choose(row.code)
-			if message(err) != row.err || got != row.want {
-				t.Errorf("chose +%d, %q; want +%d, %q", got, message(err), row.want, row.err)
-			}
-		})
-	}
-}
+	"github.com/plimsoll-dev/plimsoll-operator/bpf/site"
+)
 
 func message(err error) string {
 	if err == nil {
@@ -144,7 +110,7 @@ func TestNothingThatAFileSaysOfItselfIsBelieved(t *testing.T) {
 		"symbols behind its end":               {change: func(p *elfProgram) { p.sections[0].Off = 400 }, want: "read its symbols: 48 bytes at 400 are not in a file of 428"},
 		"symbols without end":                  {change: func(p *elfProgram) { p.sections[0].Size = math.MaxUint64 }, want: "its symbols have 18446744073709551615 bytes and their names are in section 1: more than 262144 symbols, or 16777216 bytes of names, are not read"},
 		"names in a section that is not there": {change: func(p *elfProgram) { p.sections[0].Link = 3 }, want: "its symbols have 48 bytes and their names are in section 3: more than 262144 symbols, or 16777216 bytes of names, are not read"},
-		"names without end":                    {change: func(p *elfProgram) { p.sections[1].Size = namesMost + 1 }, want: "its symbols have 48 bytes and their names are in section 1: more than 262144 symbols, or 16777216 bytes of names, are not read"},
+		"names without end":                    {change: func(p *elfProgram) { p.sections[1].Size = site.NamesMost + 1 }, want: "its symbols have 48 bytes and their names are in section 1: more than 262144 symbols, or 16777216 bytes of names, are not read"},
 		"a name behind the names":              {change: func(p *elfProgram) { p.symbols[0].Name = 1 << 31 }, want: "function secure_read" + exported},
 		"a name that does not end":             {change: func(p *elfProgram) { p.sections[1].Size = 13 + 12 }, want: "function secure_write" + exported},
 		"a function of another program":        {change: func(p *elfProgram) { p.symbols[1].Shndx = 0 }, want: "function secure_write" + exported},
@@ -171,7 +137,7 @@ func TestNothingThatAFileSaysOfItselfIsBelieved(t *testing.T) {
 			}
 		})
 	}
-	if _, err := sitesOf(bytes.NewReader(nil), fileMost+1); message(err) != "it has 1073741825 bytes; programs of more than 1073741824 are not probed" {
+	if _, err := sitesOf(bytes.NewReader(nil), site.FileMost+1); message(err) != "it has 1073741825 bytes; programs of more than 1073741824 are not probed" {
 		t.Errorf("%v", err)
 	}
 }
@@ -184,7 +150,7 @@ func FuzzInspect(f *testing.F) {
 	f.Add([]byte(elf.ELFMAG))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		sites, err := sitesOf(bytes.NewReader(b), int64(len(b)))
-		if err == nil && (sites.Read == 0 || sites.Write == 0 || sites.Read >= uint64(len(b)) || sites.Write >= uint64(len(b)) || len(sites.BuildID) > 2*buildIDMost) {
+		if err == nil && (sites.Read == 0 || sites.Write == 0 || sites.Read >= uint64(len(b)) || sites.Write >= uint64(len(b)) || len(sites.BuildID) > 2*site.BuildIDMost) {
 			t.Errorf("%x was taken for %+v", b, sites)
 		}
 	})

@@ -126,7 +126,7 @@ func (f *Family) Unwatch(cgroup uint64) error {
 
 // room is how many places are vacant or will soon be.
 func (f *Family) room() (n int) {
-	for i := range f.counted.values {
+	for i := range f.counted.Values {
 		if f.life(i) != live {
 			n++
 		}
@@ -134,7 +134,7 @@ func (f *Family) room() (n int) {
 	return n
 }
 
-func (f *Family) life(i int) uint64 { return atomic.LoadUint64(&f.counted.values[i].Live) }
+func (f *Family) life(i int) uint64 { return atomic.LoadUint64(&f.counted.Values[i].Live) }
 
 // Tend gives back what nobody uses: places of containers that are measured no longer, sessions that are over, and, when less than a quarter
 // of all places is left, those whose counts have not changed for longest. It learns texts of statements that were prepared before anybody looked. Call it after each pass over Counts: a place is given back only when
@@ -184,7 +184,7 @@ func (f *Family) unused() []int {
 		if f.life(i) != live {
 			continue
 		}
-		key := f.counted.values[i].Key // which does not change while it lives
+		key := f.counted.Values[i].Key // which does not change while it lives
 		rest := key.Print == 0 && key.Who == 0 && key.Nth == 0 && key.Code <= uint32(event.NoState)
 		changed := t.places[i].changed
 		switch {
@@ -237,7 +237,7 @@ func (l *learner) next(unknown uint64) bool {
 func (f *Family) learn() error {
 	var program *ebpf.Program
 	const prepared = 6 // LOST_PREPARED of types.h
-	if f.tended.learner.next(atomic.LoadUint64(&f.losses.values[prepared])) {
+	if f.tended.learner.next(atomic.LoadUint64(&f.losses.Values[prepared])) {
 		program = f.kernel.TextReported
 	}
 	var errs []error

@@ -76,8 +76,8 @@ func TestDifferencesOfSumsThatWrapAreRight(t *testing.T) {
 			slot = i
 		}
 	}
-	for i := range d.family.counted.values {
-		if c := d.family.counted.values[i]; c.Calls > 0 {
+	for i := range d.family.counted.Values {
+		if c := d.family.counted.Values[i]; c.Calls > 0 {
 			c.Calls, c.Slots[slot], c.LatencyNs, c.ServiceNs = math.MaxUint32, math.MaxUint32, math.MaxUint64-5, math.MaxInt64-5
 			if err := d.family.kernel.Counted.Put(uint32(i), c); err != nil {
 				t.Fatal(err)

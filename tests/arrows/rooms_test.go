@@ -43,13 +43,16 @@ func rooms() []room {
 
 		{path: "bpf/event", pure: true},
 		{path: "bpf/statement", pure: true},
-		{path: "bpf/query", may: []string{"bpf/event", "bpf/statement"}},
+		{path: "bpf/site"},
+		{path: "bpf/window"},
+		{path: "bpf/query", may: []string{"bpf/event", "bpf/statement", "bpf/site", "bpf/window"}},
+		{path: "bpf/redis", may: []string{"bpf/event", "bpf/site", "bpf/window"}},
 		{path: "bpf/connection", may: []string{"bpf/event"}},
 		{path: "bpf/attribute", may: api},
 		{path: "bpf/aggregate", may: []string{"bpf/event", "bpf/statement"}, pure: true},
 		{path: "bpf/export", may: []string{"bpf/event", "bpf/aggregate"}},
 		{path: "bpf/journal", may: []string{"bpf/event", "bpf/aggregate"}},
-		{path: "bpf/node", may: []string{"bpf/event", "bpf/query", "bpf/connection", "bpf/attribute", "bpf/aggregate", "bpf/export", "bpf/journal"}},
+		{path: "bpf/node", may: []string{"bpf/event", "bpf/query", "bpf/redis", "bpf/connection", "bpf/attribute", "bpf/aggregate", "bpf/export", "bpf/journal"}},
 
 		{path: "cmd", may: []string{"*"}},
 		{path: "config"},

@@ -89,7 +89,7 @@ func (w *workspace) packages(ctx context.Context, log io.Writer) error {
 		"make": "/usr/bin/make", "git": "/usr/bin/git", "gcc": "/usr/bin/gcc", "libc6-dev": "/usr/include/stdio.h",
 		"buildah": "/usr/bin/buildah", "ca-certificates": "/etc/ssl/certs/ca-certificates.crt", "openssl": "/usr/bin/openssl",
 		"postgresql-15": "/usr/lib/postgresql/15/bin/postgres", "spin": "/usr/bin/spin",
-		"clang-14": "/usr/bin/clang-14", "llvm-14": "/usr/bin/llvm-strip-14", "prometheus": "/usr/bin/promtool",
+		"clang-14": "/usr/bin/clang-14", "llvm-14": "/usr/bin/llvm-strip-14", "redis-tools": "/usr/bin/redis-benchmark", "prometheus": "/usr/bin/promtool",
 	})
 }
 

@@ -1,4 +1,5 @@
-package query
+// Package window shows an array of the kernel's as memory of ours.
+package window
 
 import (
 	"fmt"
@@ -9,19 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// window is an array of the kernel's as memory of ours. It is read without a system call: those on maps keep the programs of tracepoints
+// Window is an array of the kernel's as memory of ours. It is read without a system call: those on maps keep the programs of tracepoints
 // on the same CPU from running, and a statement would be missed.
-type window[T any] struct {
+type Window[T any] struct {
 	memory []byte
-	values []T
+	Values []T
 }
 
-func open[T any](m *ebpf.Map) (*window[T], error) {
+// Open maps an array, whose values must have the size of T.
+func Open[T any](m *ebpf.Map) (*Window[T], error) {
 	var value T
 	// The kernel rounds a value up to eight bytes, and the whole up to pages.
 	size := int(unsafe.Sizeof(value))
 	if size%8 != 0 || size != int(m.ValueSize()) {
-		return nil, fmt.Errorf("map %s: its values have %d bytes, not %d: build the statement probe anew", m, m.ValueSize(), size)
+		return nil, fmt.Errorf("map %s: its values have %d bytes, not %d: build the probe anew", m, m.ValueSize(), size)
 	}
 	n := int(m.MaxEntries())
 	page := os.Getpagesize()
@@ -29,15 +31,16 @@ func open[T any](m *ebpf.Map) (*window[T], error) {
 	if err != nil {
 		return nil, fmt.Errorf("map %s into memory: %w", m, err)
 	}
-	return &window[T]{memory: memory, values: unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(memory))), n)}, nil
+	return &Window[T]{memory: memory, Values: unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(memory))), n)}, nil
 }
 
-func (w *window[T]) close() error {
+// Close unmaps it. Nil and what is closed are left as they are.
+func (w *Window[T]) Close() error {
 	if w == nil || w.memory == nil {
 		return nil
 	}
 	memory := w.memory
-	w.memory, w.values = nil, nil
+	w.memory, w.Values = nil, nil
 	if err := unix.Munmap(memory); err != nil {
 		return fmt.Errorf("unmap counts: %w", err)
 	}
