@@ -31,13 +31,13 @@ func TestTheCollectorKnowsTheContainersLimit(t *testing.T) {
 		}
 		knowsLimit(t, all, 0)
 	})
-	for _, limit := range []string{"", "128Mi", "1Gi"} {
+	for _, limit := range []string{"", "192Mi", "1Gi"} {
 		t.Run("a probe's of "+limit, func(t *testing.T) {
 			p := &v1.Probe{}
 			if limit != "" {
 				p.Spec.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(limit)}
 			}
-			knowsLimit(t, desired.ProbeDaemonSet(desired.ProbeInputs{Probe: p}).Spec.Template.Spec.Containers, 48<<20)
+			knowsLimit(t, desired.ProbeDaemonSet(desired.ProbeInputs{Probe: p}).Spec.Template.Spec.Containers, 72<<20)
 		})
 	}
 }

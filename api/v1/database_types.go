@@ -399,16 +399,16 @@ type ObservabilitySpec struct {
 
 // StatementsSpec says which statements a probe tells one by one, as lines of its log and to its receiver of logs, if it has one.
 type StatementsSpec struct {
-	// Slow tells each statement for whose answer a client waits as long as this, or longer; 0s tells none. Without it, the flag
-	// --slow-statements of the probes holds: 1s by default.
+	// Slow tells each statement for whose answer a client waits as long as this, or longer; 0s tells none. Without it, what
+	// the Probe says holds: 1s by default.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?(h|m|s|ms|us|µs|ns)){1,4}$`
 	Slow *metav1.Duration `json:"slow,omitempty"`
 
-	// Failed tells each statement that is answered with an error, a thousand a second at most. Without it, the flag
-	// --failed-statements of the probes holds: true by default.
+	// Failed tells each statement that is answered with an error, a thousand a second at most. Without it, what the
+	// Probe says holds: true by default.
 	// +optional
 	Failed *bool `json:"failed,omitempty"`
 

@@ -58,6 +58,16 @@ type ProbeSpec struct {
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Statements"
 	Statements ProbeStatements `json:"statements,omitzero"`
 
+	// Clients are what is kept of those who connect.
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Clients"
+	Clients ProbeClients `json:"clients,omitzero"`
+
+	// OTLP receives slow and failed statements, beside the lines of the probes' log.
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="OTLP"
+	OTLP *OTLPReceiver `json:"otlp,omitempty"`
+
 	// NodeSelector chooses nodes by their labels; all that run Linux by default.
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Node Selector",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
@@ -78,7 +88,7 @@ type ProbeSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	PriorityClassName string `json:"priorityClassName,omitempty"`
 
-	// Resources of each probe. The limit of memory holds the kernel's maps, too, which may take 48 MiB: it must be 128Mi or more, and is
+	// Resources of each probe. The limit of memory holds the kernel's maps, too, which may take 72 MiB: it must be 192Mi or more, and is
 	// 256Mi by default. No limit of CPU is set by default: a probe that is held up loses what it cannot read in time.
 	// +optional
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Resources",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:resourceRequirements"}
@@ -103,6 +113,67 @@ type ProbeStatements struct {
 	// +kubebuilder:validation:Maximum=8192
 	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Series",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:number"}
 	Series int32 `json:"series,omitempty"`
+
+	// Slow tells each statement one by one for whose answer a client waits as long as this, or longer; 0s tells none. A Database may say
+	// otherwise in spec.observability.statements.
+	// +optional
+	// +kubebuilder:default="1s"
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(\.[0-9]{1,9})?(h|m|s|ms|us|µs|ns)){1,4}$`
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Slow",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:text"}
+	Slow *metav1.Duration `json:"slow,omitempty"`
+
+	// Failed tells each statement one by one that is answered with an error, a thousand a second of an instance at most. A Database may say
+	// otherwise, too.
+	// +optional
+	// +kubebuilder:default=true
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Failed",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:booleanSwitch"}
+	Failed *bool `json:"failed,omitempty"`
+
+	// Lines writes these statements to the probes' standard output, a line of JSON each.
+	// +optional
+	// +kubebuilder:default=true
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Lines",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:booleanSwitch"}
+	Lines *bool `json:"lines,omitempty"`
+}
+
+// ClientsBy says how clients are told apart.
+// +kubebuilder:validation:Enum=Workload;AddressClass;Off
+type ClientsBy string
+
+const (
+	// ClientsByWorkload tells the workload of each client's pod. For that each probe watches the pods of the whole cluster: three MiB of ten
+	// thousand.
+	ClientsByWorkload ClientsBy = "Workload"
+	// ClientsByAddressClass tells local, private and public addresses, and watches no pods for that.
+	ClientsByAddressClass ClientsBy = "AddressClass"
+	// ClientsOff tells none apart.
+	ClientsOff ClientsBy = "Off"
+)
+
+// ProbeClients bound what is kept of clients.
+type ProbeClients struct {
+	// By which clients are told apart.
+	// +optional
+	// +kubebuilder:default=Workload
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="By",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
+	By ClientsBy `json:"by,omitempty"`
+}
+
+// OTLPReceiver takes slow and failed statements as logs of OpenTelemetry, by HTTP.
+type OTLPReceiver struct {
+	// Endpoint is its base URL, as http://collector.observability:4318.
+	// +kubebuilder:validation:MinLength=8
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^https?://[^\s@]+$`
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Endpoint",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:text"}
+	Endpoint string `json:"endpoint"`
+
+	// Headers to send along, as name=value pairs with commas between: the key of a Secret in the namespace plimsoll-probe.
+	// +optional
+	// +operator-sdk:csv:customresourcedefinitions:type=spec,displayName="Headers",xDescriptors={"urn:alm:descriptor:com.tectonic.ui:advanced"}
+	Headers *corev1.SecretKeySelector `json:"headers,omitempty"`
 }
 
 // NodeState says how far the databases of a node are measured.

@@ -29,11 +29,11 @@ func TestTheCommandsOfARedisAreAtTheMetricsEndpointBesideStatements(t *testing.T
 	})
 	await(t, map[string]float64{"SELECT ?": 1}, func() map[string]float64 { return byText(t, url, "plimsoll_statements_total", orders.Name) })
 	hooks := func() map[string]float64 { return scrape(t, url, "plimsoll_probe_hook_attached", "hook") }
-	if diff := cmp.Diff(map[string]float64{"syscalls": 1, "programs": 1, "reads": 1}, hooks()); diff != "" {
+	if diff := cmp.Diff(map[string]float64{"syscalls": 1, "programs": 1, "connections": 1, "reads": 1}, hooks()); diff != "" {
 		t.Errorf("hooks: %s", diff)
 	}
 	// Without a Redis the node's reads and writes are let alone.
 	r.set(orders.Instance)
 	await(t, map[string]float64{"measured": 1, "partly": 0, "unseen": 0, "waiting": 0}, states)
-	await(t, map[string]float64{"syscalls": 1, "programs": 1}, hooks)
+	await(t, map[string]float64{"syscalls": 1, "programs": 1, "connections": 1}, hooks)
 }

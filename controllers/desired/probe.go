@@ -39,11 +39,11 @@ const (
 	tracingDir                              = "/sys/kernel/tracing"
 
 	// probeMaps is what the kernel's maps may take when all are full.
-	probeMaps = 48 << 20
+	probeMaps = 72 << 20
 )
 
 // ProbeMemoryLeast bounds the limit of a probe's memory from below, in bytes: what its maps leave of less is too little for it to run in.
-const ProbeMemoryLeast = 128 << 20
+const ProbeMemoryLeast = 192 << 20
 
 // ProbeSelector matches the pods of the probes.
 func ProbeSelector() map[string]string {
@@ -158,15 +158,8 @@ func probeContainer(in ProbeInputs) corev1.Container {
 	}
 	return corev1.Container{
 		Name: probeValue, Image: in.Image, ImagePullPolicy: corev1.PullIfNotPresent,
-		Args: []string{
-			"probe", "--cgroups=" + hostCgroup, "--proc=" + hostProc,
-			fmt.Sprintf("--statements=%d", cmp.Or(in.Probe.Spec.Statements.Series, 100)),
-			fmt.Sprintf("--status-bind-address=:%d", v1.ProbeStatusPort),
-		},
-		Env: []corev1.EnvVar{
-			{Name: "NODE_NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
-			{Name: "GOMEMLIMIT", Value: fmt.Sprint(heap(resources.Limits[corev1.ResourceMemory]))},
-		},
+		Args: probeFlags(in.Probe.Spec),
+		Env:  probeEnv(in.Probe.Spec, heap(resources.Limits[corev1.ResourceMemory])),
 		Ports: []corev1.ContainerPort{
 			{Name: portMetrics, ContainerPort: probeMetricsPort, Protocol: corev1.ProtocolTCP},
 			{Name: portHealth, ContainerPort: probeHealthPort, Protocol: corev1.ProtocolTCP},
@@ -184,6 +177,46 @@ func probeContainer(in ProbeInputs) corev1.Container {
 			{Name: volumeTracing, MountPath: tracingDir, ReadOnly: true},
 		},
 	}
+}
+
+// probeFlags say what is asked for, where that is not a flag's own default.
+func probeFlags(spec v1.ProbeSpec) []string {
+	flags := []string{
+		"probe", "--cgroups=" + hostCgroup, "--proc=" + hostProc, fmt.Sprintf("--status-bind-address=:%d", v1.ProbeStatusPort),
+		fmt.Sprintf("--statements=%d", cmp.Or(spec.Statements.Series, 100)),
+	}
+	if s := spec.Statements; s.Slow != nil {
+		flags = append(flags, "--slow-statements="+s.Slow.Duration.String())
+	}
+	if s := spec.Statements; s.Failed != nil {
+		flags = append(flags, fmt.Sprintf("--failed-statements=%t", *s.Failed))
+	}
+	if s := spec.Statements; s.Lines != nil {
+		flags = append(flags, fmt.Sprintf("--statement-lines=%t", *s.Lines))
+	}
+	switch spec.Clients.By {
+	case v1.ClientsByWorkload:
+		flags = append(flags, "--clients=workload")
+	case v1.ClientsByAddressClass:
+		flags = append(flags, "--clients=address-class")
+	case v1.ClientsOff:
+		flags = append(flags, "--clients=off")
+	}
+	if spec.OTLP != nil {
+		flags = append(flags, "--otlp-endpoint="+spec.OTLP.Endpoint)
+	}
+	return flags
+}
+
+func probeEnv(spec v1.ProbeSpec, heap int64) []corev1.EnvVar {
+	env := []corev1.EnvVar{
+		{Name: "NODE_NAME", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.nodeName"}}},
+		{Name: "GOMEMLIMIT", Value: fmt.Sprint(heap)},
+	}
+	if spec.OTLP != nil && spec.OTLP.Headers != nil {
+		env = append(env, corev1.EnvVar{Name: "OTEL_EXPORTER_OTLP_HEADERS", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: spec.OTLP.Headers.DeepCopy()}})
+	}
+	return env
 }
 
 // heap is what Go may use of a limit: nine tenths of what the kernel's maps leave, because what is not the heap needs room, too.

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -21,7 +22,11 @@ func TestTheObjectsOfAProbeAreAsInTheGoldenFile(t *testing.T) {
 	for name, spec := range map[string]v1.ProbeSpec{
 		"probe": {},
 		"probe-full": {
-			Mode: v1.ProbeMeasure, Privileges: v1.ProbePrivileged, Statements: v1.ProbeStatements{Series: 500},
+			Mode: v1.ProbeMeasure, Privileges: v1.ProbePrivileged, Statements: v1.ProbeStatements{Series: 500, Slow: &metav1.Duration{Duration: 250 * time.Millisecond}, Failed: new(false), Lines: new(false)},
+			Clients: v1.ProbeClients{By: v1.ClientsByAddressClass},
+			OTLP: &v1.OTLPReceiver{Endpoint: "https://collector.observability:4318", Headers: &corev1.SecretKeySelector{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "collector"}, Key: "headers",
+			}},
 			NodeSelector: map[string]string{"databases": "yes"}, Tolerations: []corev1.Toleration{}, PriorityClassName: "system-node-critical",
 			ImagePullSecrets: []corev1.LocalObjectReference{{Name: "registry"}},
 			Resources:        corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("512Mi"), corev1.ResourceCPU: resource.MustParse("1")}},

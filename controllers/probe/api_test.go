@@ -204,6 +204,10 @@ func TestWhatASpecMayNotSay(t *testing.T) {
 		"no series":           {map[string]any{"statements": map[string]any{"series": 0}}, "spec.statements.series"},
 		"too many series":     {map[string]any{"statements": map[string]any{"series": 9000}}, "spec.statements.series"},
 		"a nameless secret":   {map[string]any{"imagePullSecrets": []any{map[string]any{"name": ""}}}, "name a Secret"},
+		"no endpoint":         {map[string]any{"otlp": map[string]any{"endpoint": "collector:4318"}}, "spec.otlp.endpoint"},
+		"a password":          {map[string]any{"otlp": map[string]any{"endpoint": "http://me:secret@collector:4318"}}, "spec.otlp.endpoint"},
+		"no duration":         {map[string]any{"statements": map[string]any{"slow": "1 second"}}, "spec.statements.slow"},
+		"unknown clients":     {map[string]any{"clients": map[string]any{"by": "IP"}}, "spec.clients.by"},
 		"unknown privileges":  {map[string]any{"privileges": "Root"}, "spec.privileges"},
 		"a name without room": {map[string]any{"priorityClassName": strings.Repeat("x", 300)}, "spec.priorityClassName"},
 	} {

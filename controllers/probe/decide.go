@@ -41,7 +41,7 @@ func refuse(spec v1.ProbeSpec) string {
 	limit, limited := spec.Resources.Limits[corev1.ResourceMemory]
 	least := resource.NewQuantity(desired.ProbeMemoryLeast, resource.BinarySI)
 	if limited && limit.Cmp(*least) < 0 {
-		return fmt.Sprintf("spec.resources.limits.memory is %s, and the kernel's maps alone may take 48Mi: give %s or more", &limit, least)
+		return fmt.Sprintf("spec.resources.limits.memory is %s, and the kernel's maps alone may take 72Mi: give %s or more", &limit, least)
 	}
 	return ""
 }

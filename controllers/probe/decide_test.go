@@ -55,9 +55,9 @@ func TestWhatAPassDoes(t *testing.T) {
 		"off":                                  {probe(off), nil, ""},
 		"off, and they run still":              {probe(off), running(probe(nil), 3, 3), "remove DaemonSet"},
 		"off, and those that run are not ours": {probe(off), running(other, 3, 3), ""},
-		"room enough":                          {probe(memory("128Mi")), nil, "apply Namespace, ServiceAccount, NetworkPolicy, DaemonSet"},
+		"room enough":                          {probe(memory("192Mi")), nil, "apply Namespace, ServiceAccount, NetworkPolicy, DaemonSet"},
 		"too little room for the kernel's maps": {
-			probe(memory("64Mi")), nil, "refuse spec.resources.limits.memory is 64Mi, and the kernel's maps alone may take 48Mi: give 128Mi or more",
+			probe(memory("64Mi")), nil, "refuse spec.resources.limits.memory is 64Mi, and the kernel's maps alone may take 72Mi: give 192Mi or more",
 		},
 	} {
 		t.Run(sentence, func(t *testing.T) {
