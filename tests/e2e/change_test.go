@@ -143,10 +143,7 @@ func TestSwitchover(t *testing.T) {
 			}
 		}
 		at := steps.begin("switchover to " + target)
-		out, err := d.plimsoll("switchover", "orders", target)
-		if err != nil {
-			t.Fatalf("switchover to %s: %v\n%s", target, err, out)
-		}
+		d.switchover(target)
 		w.moves(10 * time.Second)
 		d.await(time.Minute, target+" leads", func(now *v1.Database) error {
 			if now.Status.Leader != target {
@@ -158,9 +155,7 @@ func TestSwitchover(t *testing.T) {
 		d.routed()
 	}
 	steps.begin("switchover without a target")
-	if out, err := d.plimsoll("switchover", "orders"); err != nil { // the choice is the leader's
-		t.Fatalf("switchover without a target: %v\n%s", err, out)
-	}
+	d.switchover() // the choice is the leader's
 	w.moves(10 * time.Second)
 	d.awaitReady(time.Minute)
 	steps.begin("the end")

@@ -119,10 +119,8 @@ func TestEveryField(t *testing.T) {
 	if after := d.pods(); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("pods were replaced or restarted: %v before, %v after", before, after)
 	}
-	leader, replicas := d.roles()
-	if out, err := d.plimsoll("switchover", "orders", replicas[0]); err != nil {
-		t.Fatalf("switchover from %s to %s: %v\n%s", leader, replicas[0], err, out)
-	}
+	_, replicas := d.roles()
+	d.switchover(replicas[0])
 	d.awaitReady(time.Minute)
 	account, gap := w.settle(time.Time{})
 	if account.Hands() != 1 {
