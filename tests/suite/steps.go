@@ -20,7 +20,7 @@ import (
 )
 
 // endToEndLimit of the tests on the cluster, in all.
-const endToEndLimit = 42 * time.Minute
+const endToEndLimit = 32 * time.Minute
 
 // all the steps, in the order in which their results are told and, of those that may, begin. What is built for the cluster comes before
 // what tests, but for the checks: the first time it takes longer than all else. On the cluster nothing else runs.
