@@ -73,7 +73,7 @@ func TestTheProbeKnowsThePodsThatTheManagerMakes(t *testing.T) {
 	pod.UID = "0f3a9d1e-77aa-4c0e-9b3f-5d6c2f10ab34"
 	got, ok := attribute.OfPod(pod)
 	want := attribute.Instance{
-		Namespace: "shop", Database: "orders", Name: "orders-1", Role: "primary", Port: 5432,
+		Namespace: "shop", Database: "orders", Name: "orders-1", Role: "primary", Engine: attribute.PostgreSQL, Port: 5432,
 		Container: attribute.Container{Pod: string(pod.UID), ID: strings.Repeat("1a", 32)},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || !ok {

@@ -57,7 +57,7 @@ func reported() map[string]any {
 		"conditions": []any{map[string]any{"type": "Ready", "status": "True", "reason": "AllReady", "message": "m", "lastTransitionTime": at, "observedGeneration": int64(1)}},
 		"instances": []any{map[string]any{
 			"name": "x-1", "role": "primary", "state": "running", "ready": true, "voter": true, "node": "n", "zone": "z", "version": "15.4",
-			"position": "0/3000000", "lagBytes": int64(0), "restartPending": true, "message": "m", "reason": "StandsStill", "lastPosition": "0/2000000",
+			"position": "0/3000000", "lagBytes": int64(0), "restartPending": true, "message": "m", "reason": "StandsStill", "lastPosition": "0/2000000", "memoryKills": int64(1), "outOfMemoryAt": "2026-01-02T03:04:05Z",
 		}},
 		"certificates": []any{map[string]any{"name": "ca", "notAfter": at}},
 		"effective": map[string]any{
