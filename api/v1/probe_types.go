@@ -285,6 +285,7 @@ type Probe struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// +optional
+	// +kubebuilder:default={}
 	Spec ProbeSpec `json:"spec,omitzero"`
 	// +optional
 	Status ProbeStatus `json:"status,omitzero"`

@@ -145,6 +145,10 @@ func TestAProbeOnARealAPIServer(t *testing.T) {
 	taken.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(p, v1.GroupVersion.WithKind("Probe"))}
 	w.must(w.Update(ctx, taken))
 
+	w.must(w.Get(ctx, client.ObjectKey{Name: v1.ProbeName}, p))
+	if p.Spec.Mode != v1.ProbeMeasure || p.Spec.Privileges != v1.ProbeCapabilities {
+		t.Errorf("without a spec it is %+v", p.Spec)
+	}
 	if got := w.pass(v1.ConditionReady); got != "False NodesNotReady the probes are being made" {
 		t.Errorf("at first: %s", got)
 	}

@@ -86,16 +86,17 @@ func TestEveryStatementIsCounted(t *testing.T) {
 // sends a statement so many times in one connection through the Service for writes: with its number in place of %d, or with a value for $1.
 func (d *database) sends(t *testing.T, times int, text string, mode pgx.QueryExecMode) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patient(time.Minute))
 	defer cancel()
 	config, err := d.writable(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := pgx.ConnectConfig(ctx, config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var c *pgx.Conn
+	eventually(ctx, t, 15*time.Second, "a connection", func() error {
+		c, err = pgx.ConnectConfig(ctx, config)
+		return err
+	})
 	defer c.Close(context.WithoutCancel(ctx))
 	for i := range times {
 		args := []any{mode}
