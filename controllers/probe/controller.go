@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/util/workqueue"
@@ -30,8 +31,10 @@ const (
 	passTimeout = time.Minute
 	// A pass that failed is tried again after a pause that doubles between these.
 	minRetry, maxRetry = time.Second, time.Minute
-	// lookEvery is how often nodes are asked when nothing changes, and lookSoon while one is not ready or does not measure yet.
+	// lookEvery is how often nodes are asked when nothing changes, and lookSoon while one does not measure yet: for as long as that may take,
+	// since what is amiss for longer may be so for ever.
 	lookEvery, lookSoon = time.Minute, 5 * time.Second
+	mayTake             = 5 * time.Minute
 )
 
 // Writer is what the reconciler writes by.
@@ -79,18 +82,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := errors.Join(acted, told); err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: lookAgain(seen, status)}, nil
+	return ctrl.Result{RequeueAfter: lookAgain(seen, status, r.Now())}, nil
 }
 
 // lookAgain says when nodes are to be asked again.
-func lookAgain(s Seen, status v1.ProbeStatus) time.Duration {
-	if s.Probe.Spec.Mode == v1.ProbeOff {
+func lookAgain(s Seen, status v1.ProbeStatus, now time.Time) time.Duration {
+	c := meta.FindStatusCondition(status.Conditions, v1.ConditionReady)
+	switch {
+	case s.Probe.Spec.Mode == v1.ProbeOff:
 		return 0
+	case c.Status == metav1.ConditionFalse && now.Sub(c.LastTransitionTime.Time) < mayTake:
+		return lookSoon
 	}
-	if meta.IsStatusConditionTrue(status.Conditions, v1.ConditionReady) {
-		return lookEvery
-	}
-	return lookSoon
+	return lookEvery
 }
 
 // SetupWithManager registers the reconciler: what wakes it, and how often it may fail.

@@ -223,8 +223,32 @@ func TestAStatusListsAHundredNodesAndCountsTheOthers(t *testing.T) {
 		s.Heard[p.Name] = measures(1)
 	}
 	s.Heard["plimsoll-probe-n249"] = Answer{Err: errors.New(strings.Repeat("long ", 1000))}
+	s.Unseen = 7
 	status := summarise(s, Plan{}, nil, time.Unix(1000, 0))
-	if len(status.Nodes) != 100 || status.UnlistedNodes != 150 || status.Nodes[0].Name != "n249" || len(status.Nodes[0].Message) != maxMessage {
+	if len(status.Nodes) != 100 || status.UnlistedNodes != 157 || status.Nodes[0].Name != "n249" || len(status.Nodes[0].Message) != maxMessage {
 		t.Errorf("%d listed, %d not; first %.80v", len(status.Nodes), status.UnlistedNodes, status.Nodes[0])
+	}
+}
+
+// TestWhatIsAmissForLongIsAskedForSeldom : a program that can never be probed must not cost a question to each node every few seconds.
+func TestWhatIsAmissForLongIsAskedForSeldom(t *testing.T) {
+	since := time.Unix(1000, 0)
+	for sentence, row := range map[string]struct {
+		probe  *v1.Probe
+		ready  metav1.ConditionStatus
+		passed time.Duration
+		want   time.Duration
+	}{
+		"all is measured":                  {probe(nil), metav1.ConditionTrue, time.Second, lookEvery},
+		"it begins":                        {probe(nil), metav1.ConditionFalse, time.Second, lookSoon},
+		"it has not begun for a long time": {probe(nil), metav1.ConditionFalse, mayTake, lookEvery},
+		"off":                              {probe(off), metav1.ConditionFalse, time.Second, 0},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			c := metav1.Condition{Type: v1.ConditionReady, Status: row.ready, LastTransitionTime: metav1.NewTime(since)}
+			if got := lookAgain(Seen{Probe: row.probe}, v1.ProbeStatus{Conditions: []metav1.Condition{c}}, since.Add(row.passed)); got != row.want {
+				t.Errorf("after %s, want %s", got, row.want)
+			}
+		})
 	}
 }

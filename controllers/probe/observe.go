@@ -31,6 +31,7 @@ type Seen struct {
 	Probe     *v1.Probe
 	DaemonSet *appsv1.DaemonSet // nil if there is none
 	Pods      []corev1.Pod
+	Unseen    int               // pods beyond those that a pass looks at
 	Heard     map[string]Answer // by pod, of those that are ready
 }
 
@@ -54,23 +55,27 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (See
 	if err != nil {
 		return Seen{}, fmt.Errorf("read the DaemonSet of the probes: %w", err)
 	}
-	if s.Pods, err = r.pods(ctx); err != nil {
+	if s.Pods, s.Unseen, err = r.pods(ctx); err != nil {
 		return Seen{}, err
 	}
 	s.Heard = r.ask(ctx, s.Pods)
 	return s, nil
 }
 
-// pods of the probes, as the API server has them in its own cache.
-func (r *Reconciler) pods(ctx context.Context) ([]corev1.Pod, error) {
+// pods of the probes, and how many more there are.
+func (r *Reconciler) pods(ctx context.Context) ([]corev1.Pod, int, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	var pods corev1.PodList
 	err := r.Live.List(ctx, &pods, client.InNamespace(v1.ProbeNamespace), client.MatchingLabels(desired.ProbeSelector()), client.Limit(maxPods))
 	if err != nil {
-		return nil, fmt.Errorf("list the pods of the probes: %w", err)
+		return nil, 0, fmt.Errorf("list the pods of the probes: %w", err)
 	}
-	return pods.Items, nil
+	more := 0
+	if n := pods.RemainingItemCount; n != nil {
+		more = int(*n)
+	}
+	return pods.Items, more, nil
 }
 
 // ask the probes that are ready, some at a time.

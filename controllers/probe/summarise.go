@@ -32,7 +32,7 @@ func summarise(s Seen, p Plan, acted error, now time.Time) v1.ProbeStatus {
 	status.Ready = readyOf(s)
 	all := nodes(s)
 	status.Nodes = all[:min(len(all), maxNodes)]
-	status.UnlistedNodes = int32(len(all) - len(status.Nodes)) //nolint:gosec // maxPods at most
+	status.UnlistedNodes = int32(len(all) - len(status.Nodes) + s.Unseen) //nolint:gosec // nodes of one cluster
 	for _, c := range []metav1.Condition{readiness(s, p, acted, all), reconciling(s, acted), stalled(p, acted)} {
 		c.ObservedGeneration = s.Probe.Generation
 		c.LastTransitionTime = metav1.NewTime(now.UTC().Truncate(time.Second))
@@ -120,7 +120,7 @@ func readiness(s Seen, p Plan, acted error, all []v1.NodeStatus) metav1.Conditio
 		return is(false, v1.ReasonNodesNotReady, "the probes are being made")
 	case s.DaemonSet.Status.DesiredNumberScheduled == 0:
 		return is(false, v1.ReasonNoNodes, "no node is chosen: see spec.nodeSelector and spec.tolerations")
-	case len(all) < int(s.DaemonSet.Status.DesiredNumberScheduled):
+	case len(all)+s.Unseen < int(s.DaemonSet.Status.DesiredNumberScheduled):
 		return is(false, v1.ReasonNodesNotReady, fmt.Sprintf("%d of %d probes have a pod; if it stays so, see the events of DaemonSet %s in namespace %s",
 			len(all), s.DaemonSet.Status.DesiredNumberScheduled, desired.ProbeName, v1.ProbeNamespace))
 	case first && all[0].State == v1.NodeSilent:
