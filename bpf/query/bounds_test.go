@@ -414,6 +414,10 @@ func TestHowAConnectionBeginsIsKnownByItsFirstBytes(t *testing.T) {
 			pieces: []piece{{what: read, bytes: []byte{0}}, {what: read, bytes: []byte{'Q', 0, 0, 0}}, answer, ask, answer},
 			calls:  1, lost: map[string]uint64{"framing": 1},
 		},
+		"the rest of a record of TLS": {
+			pieces: []piece{{what: read, bytes: []byte{0x9a, 0x11, 0x42, 7}}, {what: read, bytes: []byte{0x17, 3, 3, 0, 0x20}}, ask, answer, ask, answer},
+			calls:  1, lost: map[string]uint64{"unsynced": 2}, // the record's and the statement's, which the server's functions feed
+		},
 		"a startup that is longer than it may be": {
 			pieces: []piece{{what: read, bytes: []byte{0, 0, 0x30, 0, 0, 3, 0, 0}}, answer, ask, answer},
 			calls:  1, lost: map[string]uint64{"unsynced": 1},

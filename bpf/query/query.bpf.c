@@ -62,6 +62,23 @@ static __always_inline bool begins(const u8 *b, u32 size)
 	return length >= 8 && length <= STARTUP_MOST && (code >> 16 == 3 || code == CODE_SSL || code == CODE_GSS || code == CODE_CANCEL);
 }
 
+// is_record says whether a system call reads a record of TLS that begins with these two bytes. No message begins so: their types are letters.
+static __always_inline bool is_record(struct conn *c, const u8 *b)
+{
+	return c->feeder == FED_BY_SYSCALLS && b[0] >= TLS_CIPHER && b[0] <= TLS_DATA && b[1] <= 3;
+}
+
+// turns_out says whether a connection of which nothing is known yet is sealed after all: what was met of it first was the rest of a record, as OpenSSL
+// reads a record's head and its rest by a call each.
+static __always_inline bool turns_out(struct conn *c)
+{
+	u8 b[2] = {};
+	if (c->size < sizeof(b) || bpf_probe_read_user(b, sizeof(b), (void *)c->ptr) || !is_record(c, b))
+		return false;
+	c->feeder = FED_BY_UPROBES;
+	return true;
+}
+
 // meet decides by the first bytes of a connection, and says whether they are its messages. A startup message is known by its length and its code,
 // a record of TLS by its type and version; what begins with neither was there before. A client that does not ask for TLS first begins with a
 // handshake (sslnegotiation=direct): both hooks see that, as the server's function reads its first byte before it knows.
@@ -82,7 +99,7 @@ static __always_inline bool meet(struct conn *c)
 		await_startup(c);
 		return false;
 	}
-	if (b[0] >= TLS_CIPHER && b[0] <= TLS_DATA && b[1] <= 3 && c->feeder == FED_BY_SYSCALLS) {
+	if (is_record(c, b)) {
 		c->feeder = FED_BY_UPROBES;
 		return false;
 	}
@@ -103,8 +120,11 @@ static __noinline int was_read(struct conn *c, u64 ptr, u32 size, u64 now)
 		return 0;
 	if (c->phase == PHASE_ASKED)
 		c->phase = PHASE_STARTUP; // nobody saw the answer, and the client goes on
-	if (c->phase == PHASE_UNSYNCED)
+	if (c->phase == PHASE_UNSYNCED) {
+		if (turns_out(c))
+			return 0;
 		lose(LOST_UNSYNCED);
+	}
 	if (!follows(c) && c->phase != PHASE_STARTUP)
 		return 0;
 	struct scan s = {.c = c};

@@ -119,8 +119,11 @@ func (d *database) evicted(t *testing.T, w *written, steps *phases) {
 	d.on(node, clear, "")
 	d.awaitReady(2 * time.Minute)
 	after := d.now()
-	if after.Status.HandOvers[0].Cause != "switchover" || after.Status.Epoch != before.Status.Epoch+1 {
-		t.Errorf("epoch %d after %d, by %+v; want one switchover", after.Status.Epoch, before.Status.Epoch, after.Status.HandOvers[0])
+	switch cause := after.Status.HandOvers[0].Cause; {
+	case after.handsSince(before.Status.Epoch) != 1:
+		t.Errorf("epoch %d after %d, by %+v; want one switchover", after.Status.Epoch, before.Status.Epoch, after.Status.HandOvers)
+	case cause != "switchover" && slowness() == 1: // a leader that is told to end lets go all the same where no heir is ready in time
+		t.Errorf("a %s; want a switchover: %+v", cause, after.Status.HandOvers[0])
 	}
 	after.tells(t)
 }

@@ -34,9 +34,7 @@ func TestTheNextManagerActs(t *testing.T) {
 	for n := range runs {
 		acting := s.acting(t, both)
 		time.Sleep(2 * time.Second) // the other has had its look at the Lease
-		if err := syscall.Kill(acting.pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		acting.end(t, syscall.SIGKILL)
 		delete(both, acting.name)
 		took = append(took, s.change(t, n%2, fmt.Sprintf("%dMB", 5+n), time.Minute))
 		if n+1 < runs {

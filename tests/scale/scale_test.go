@@ -5,6 +5,7 @@ package scale
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -231,7 +232,7 @@ func (s *stage) grow(t *testing.T, to int) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, 20*time.Minute, fmt.Sprintf("%d Databases are Ready", to), func() error {
+	eventually(t, 5*time.Minute+time.Duration(to)*time.Second, fmt.Sprintf("%d Databases are Ready", to), func() error {
 		var all v1.DatabaseList
 		if err := s.cached.List(t.Context(), &all); err != nil {
 			return err
@@ -300,11 +301,14 @@ func (s *stage) change(t *testing.T, i int, value string, limit time.Duration) t
 	return at.Sub(began)
 }
 
-// manager is the program.
+// manager is the program. It is started again when it ends by itself, as a kubelet does: one that loses its Lease on a busy machine ends.
 type manager struct {
-	pid     int
-	name    string
-	metrics string
+	name, metrics string
+	ended         chan struct{} // closed when it will not be started again
+
+	mu   sync.Mutex
+	pid  int
+	over bool
 }
 
 // build the manager as the Makefile does.
@@ -325,22 +329,43 @@ func (s *stage) build(t *testing.T) string {
 func (s *stage) manage(t *testing.T, flags ...string) *manager {
 	t.Helper()
 	s.managers++
-	m := &manager{metrics: freeAddress(t), name: fmt.Sprintf("plimsoll-%d", s.managers)}
-	run := exec.CommandContext(t.Context(), s.build(t), slices.Concat([]string{
+	m := &manager{metrics: freeAddress(t), name: fmt.Sprintf("plimsoll-%d", s.managers), ended: make(chan struct{})}
+	said := must(os.Create(filepath.Join(s.dir, m.name+".log")))(t)
+	bin, args := s.build(t), slices.Concat([]string{
 		"manager", "--agent-image=registry.test/plimsoll:v1", "--webhook=false",
 		"--metrics-secure=false", "--metrics-bind-address=" + m.metrics, "--health-probe-bind-address=127.0.0.1:0", "--pprof-bind-address=" + os.Getenv(envProfiles),
-	}, flags)...)
-	run.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfig, "GOMEMLIMIT=460MiB", "GOGC="+collector, "POD_NAME="+m.name)
-	said := must(os.Create(filepath.Join(s.dir, m.name+".log")))(t)
-	run.Stdout, run.Stderr = said, said
-	run.Cancel = func() error { return run.Process.Signal(syscall.SIGTERM) }
-	run.WaitDelay = 30 * time.Second
-	if err := run.Start(); err != nil {
-		t.Fatal(err)
+	}, flags)
+	start := func() (*exec.Cmd, error) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.over {
+			return nil, errors.New("it is over")
+		}
+		run := exec.Command(bin, args...) //nolint:gosec,noctx // built above; end ends it
+		run.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfig, "GOMEMLIMIT=460MiB", "GOGC="+collector, "POD_NAME="+m.name)
+		run.Stdout, run.Stderr = said, said
+		if err := run.Start(); err != nil {
+			return nil, fmt.Errorf("start %s: %w", m.name, err)
+		}
+		m.pid = run.Process.Pid
+		return run, nil
 	}
-	m.pid = run.Process.Pid
+	first := must(start())(t)
+	go func() {
+		defer close(m.ended)
+		for run, err := first, error(nil); err == nil; run, err = start() {
+			_ = run.Wait() // it says why in its log
+			time.Sleep(time.Second)
+		}
+	}()
 	t.Cleanup(func() {
-		_ = run.Wait()
+		m.end(t, syscall.SIGTERM)
+		select {
+		case <-m.ended:
+		case <-time.After(30 * time.Second):
+			m.end(t, syscall.SIGKILL)
+			<-m.ended
+		}
 		_ = said.Close()
 		if raw, _ := os.ReadFile(said.Name()); t.Failed() {
 			t.Logf("the manager %s said:\n%s", m.name, raw[max(0, len(raw)-8<<10):])
@@ -349,10 +374,27 @@ func (s *stage) manage(t *testing.T, flags ...string) *manager {
 	return m
 }
 
+// end it for good.
+func (m *manager) end(t *testing.T, by syscall.Signal) {
+	t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.over = true
+	if err := syscall.Kill(m.pid, by); err != nil && !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("end %s: %v", m.name, err)
+	}
+}
+
+func (m *manager) process() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.pid
+}
+
 // resident memory in MiB.
 func (m *manager) resident(t *testing.T) float64 {
 	t.Helper()
-	for line := range strings.Lines(string(must(os.ReadFile(fmt.Sprintf("/proc/%d/status", m.pid)))(t))) {
+	for line := range strings.Lines(string(must(os.ReadFile(fmt.Sprintf("/proc/%d/status", m.process())))(t))) {
 		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
 			kib := must(strconv.Atoi(strings.Fields(rest)[0]))(t)
 			return float64(kib) / 1024
@@ -385,7 +427,7 @@ func (m *manager) idle(t *testing.T, during time.Duration) stillness {
 // used processor time so far.
 func (m *manager) used(t *testing.T) time.Duration {
 	t.Helper()
-	raw := string(must(os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.pid)))(t))
+	raw := string(must(os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.process())))(t))
 	fields := strings.Fields(raw[strings.LastIndex(raw, ")")+1:])
 	const user, system, tick = 11, 12, 10 * time.Millisecond // of what follows the name; USER_HZ is 100 everywhere
 	return time.Duration(must(strconv.Atoi(fields[user]))(t)+must(strconv.Atoi(fields[system]))(t)) * tick
