@@ -19,6 +19,7 @@ func rooms() []room {
 	seam := []string{"api/v1", "controllers/engine"}
 	return []room{
 		{path: "api/v1", pure: true},
+		{path: "api/view", pure: true},
 		{path: "api/v1beta1", may: api, pure: true},
 		{path: "api/v1alpha1", may: []string{"api/v1", "api/v1beta1"}, pure: true},
 
@@ -35,11 +36,11 @@ func rooms() []room {
 		{path: "controllers/database", may: append(seam, "controllers/desired", "controllers/policy", "controllers/certificate",
 			"controllers/ssa", "controllers/agent/client")},
 		{path: "controllers/probe", may: append(api, "controllers/desired", "controllers/ssa")},
-		{path: "controllers/agent", may: append(seam, "controllers/agent/lease", "controllers/agent/kube", "controllers/agent/client")},
+		{path: "controllers/agent", may: append(seam, "api/view", "controllers/agent/lease", "controllers/agent/kube", "controllers/agent/client")},
 		{path: "controllers/agent/lease", may: append(seam, "controllers/agent/kube")},
 		{path: "controllers/agent/kube", may: seam},
 		{path: "controllers/agent/client", may: seam},
-		{path: "controllers/plugin", may: append(seam, "controllers/agent/client")},
+		{path: "controllers/plugin", may: append(seam, "api/view", "controllers/agent/client")},
 
 		{path: "bpf/event", pure: true},
 		{path: "bpf/statement", pure: true},
@@ -52,7 +53,8 @@ func rooms() []room {
 		{path: "bpf/aggregate", may: []string{"bpf/event", "bpf/statement"}, pure: true},
 		{path: "bpf/export", may: []string{"bpf/event", "bpf/aggregate"}},
 		{path: "bpf/journal", may: []string{"bpf/event", "bpf/aggregate"}},
-		{path: "bpf/node", may: []string{"bpf/event", "bpf/query", "bpf/redis", "bpf/connection", "bpf/attribute", "bpf/aggregate", "bpf/export", "bpf/journal"}},
+		{path: "bpf/view", may: []string{"api/view"}},
+		{path: "bpf/node", may: []string{"api/view", "bpf/view", "bpf/event", "bpf/query", "bpf/redis", "bpf/connection", "bpf/attribute", "bpf/aggregate", "bpf/export", "bpf/journal"}},
 
 		{path: "cmd", may: []string{"*"}},
 		{path: "config"},
