@@ -187,7 +187,7 @@ func runProbe(ctx context.Context, o probeOptions) error {
 	of := node.Options{
 		Instances: func() ([]attribute.Instance, error) { return instancesOn(ctx, mgr.GetClient()) },
 		Cgroups:   o.cgroups, Proc: o.proc, Statements: o.statements, Slow: o.slow, Failed: o.failed, Name: o.node,
-		Clients: clients, ClientSeries: o.clientSeries, Log: logger.WithName("node"),
+		Clients: clients, ClientSeries: o.clientSeries, Version: version, Log: logger.WithName("node"),
 	}
 	if told != nil {
 		of.Tell = told.Add

@@ -12,7 +12,7 @@ const Socket = "/run/plimsoll/view.sock"
 
 // Bounds of lines, in bytes with the line's end: of what a probe sends, and of all others.
 const (
-	MaxLine  = 1 << 20
+	MaxLine  = 4 << 20
 	MaxHello = 4 << 10
 )
 

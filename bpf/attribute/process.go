@@ -4,12 +4,15 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // mostProcesses bounds a look at a node's processes: it is what the kernel allows on most machines.
@@ -64,10 +67,40 @@ func cgroupOf(path string) (Container, bool) {
 		return Container{}, false // it has ended
 	}
 	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
+	return containerIn(file)
+}
+
+func containerIn(cgroups io.Reader) (Container, bool) {
+	for lines := bufio.NewScanner(cgroups); lines.Scan(); {
 		if cgroup, ok := strings.CutPrefix(lines.Text(), "0::"); ok {
 			return Of(cgroup)
 		}
 	}
 	return Container{}, false
+}
+
+// Root opens the root of the file system of a process, whose directory in the node's /proc this is, if it is one of the container still: its number may
+// be another process's by now, and what is opened here holds on to the one that was looked at.
+func Root(process string, of Container) (*os.File, error) {
+	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
+	dir, err := unix.Open(process, flags, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: process, Err: err}
+	}
+	defer unix.Close(dir)
+	root, err := unix.Openat(dir, "root", flags, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: process + "/root", Err: err}
+	}
+	file := os.NewFile(uintptr(root), process+"/root")
+	cgroup, err := unix.Openat(dir, "cgroup", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, errors.Join(&fs.PathError{Op: "open", Path: process + "/cgroup", Err: err}, file.Close())
+	}
+	said := os.NewFile(uintptr(cgroup), process+"/cgroup")
+	defer said.Close()
+	if now, ok := containerIn(said); !ok || now != of {
+		return nil, errors.Join(&fs.PathError{Op: "find the container of", Path: process, Err: fs.ErrNotExist}, file.Close())
+	}
+	return file, nil
 }

@@ -2,6 +2,7 @@ package attribute
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -111,5 +112,45 @@ func TestAProcessThatMayNotBeLookedAtHidesNoOther(t *testing.T) {
 	got, err := programs(proc, []string{"postgres"}, map[Container]bool{ours: true, theirs: true}, readlink)
 	if diff := cmp.Diff(map[Container]string{ours: filepath.Join(proc, "71", "exe")}, got); diff != "" || !errors.Is(err, os.ErrPermission) {
 		t.Errorf("%v; -want +got\n%s", err, diff)
+	}
+}
+
+func TestTheRootOfAProcessIsOpenedWhileItIsOneOfTheContainer(t *testing.T) {
+	process := t.TempDir()
+	ours := Container{Pod: uid, ID: strings.Repeat("0123456789abcdef", 4)}
+	if err := os.MkdirAll(filepath.Join(process, "root", "run"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for sentence, row := range map[string]struct {
+		cgroup string
+		opens  bool
+	}{
+		"it is":                   {"0::/kubepods/pod" + ours.Pod + "/" + ours.ID, true},
+		"it is another's by now":  {"0::/kubepods/pod" + ours.Pod + "/" + strings.Repeat("f", 64), false},
+		"it is none of a pod":     {"0::/", false},
+		"nobody says whose it is": {"", false},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			if err := os.WriteFile(filepath.Join(process, "cgroup"), []byte(row.cgroup+"\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			root, err := Root(process, ours)
+			if !row.opens {
+				if !errors.Is(err, os.ErrNotExist) {
+					t.Errorf("the error is %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer root.Close()
+			if _, err := os.Stat(fmt.Sprintf("/proc/self/fd/%d/run", root.Fd())); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if _, err := Root(filepath.Join(process, "gone"), ours); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a process that has ended: %v", err)
 	}
 }

@@ -24,9 +24,10 @@ func (l *Lines) Name() string { return "lines" }
 func (l *Lines) Send(_ context.Context, entries []Entry) error {
 	var b bytes.Buffer
 	for _, e := range entries {
-		if err := line(&b, e); err != nil {
+		if err := e.write(&b); err != nil {
 			return err
 		}
+		b.WriteByte('\n')
 	}
 	if _, err := l.to.Write(b.Bytes()); err != nil {
 		return fmt.Errorf("write statements: %w", err)
@@ -34,8 +35,15 @@ func (l *Lines) Send(_ context.Context, entries []Entry) error {
 	return nil
 }
 
-// line writes an entry. Its fields keep their order, so that people can read it.
-func line(b *bytes.Buffer, e Entry) error {
+// MarshalJSON gives an entry as its line has it.
+func (e Entry) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	err := e.write(&b)
+	return b.Bytes(), err
+}
+
+// write an entry as JSON. Its fields keep their order, so that people can read it.
+func (e Entry) write(b *bytes.Buffer) error {
 	name, said := e.event()
 	_, severity := e.severity()
 	all := append([]field{
@@ -54,6 +62,6 @@ func line(b *bytes.Buffer, e Entry) error {
 		fmt.Fprintf(b, "%q:%s", f.name, value)
 		separator = ','
 	}
-	b.WriteString("}\n")
+	b.WriteByte('}')
 	return nil
 }

@@ -30,6 +30,7 @@ type target struct {
 	again   time.Time // when to try it again; never if it is zero
 	opened  time.Time // since when its program is looked at; zero if it is not
 	found   bool      // its connections from before were looked for
+	watching
 }
 
 func (t *target) owner() aggregate.Instance {
@@ -80,11 +81,14 @@ func (n *Node) follow(now time.Time) error {
 		}
 	}
 	err = errors.Join(err, n.leave(runs))
+	for _, t := range n.targets {
+		err = errors.Join(err, n.heed(t))
+	}
 	if n.walks(now) {
 		n.walked, n.unwatched = now, n.watch()
 	}
 	if now.Sub(n.searched) >= searchEvery {
-		n.searched, n.unattached = now, n.attach(now)
+		n.searched, n.unattached = now, errors.Join(n.attach(now), n.linkUp(now))
 	}
 	return errors.Join(err, n.unwatched, n.unattached)
 }
@@ -106,6 +110,7 @@ func (n *Node) leave(runs map[attribute.Container]bool) error {
 	}
 	for container, t := range gone {
 		delete(n.targets, container)
+		t.end()
 		unwatch, detach := n.family.Unwatch, n.family.DetachBinary
 		if t.Engine == attribute.Redis && n.commands.family != nil {
 			unwatch, detach = n.commands.family.Unwatch, n.commands.family.Detach

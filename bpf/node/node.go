@@ -64,7 +64,11 @@ type Options struct {
 	// Clients of connections; nil tells none apart. ClientSeries of an instance are their own, at most.
 	Clients      Clients
 	ClientSeries int
-	Log          logr.Logger
+	// Version of the probe, which the agents of instances are told when it offers them what it counted; empty for none of that.
+	Version string
+	Log     logr.Logger
+
+	agents []string // the names of their programs, if a test has others
 }
 
 // Node is what is measured of one node.
@@ -73,6 +77,8 @@ type Node struct {
 	hierarchy string
 	syscalls  error        // why system calls are not hooked
 	looked    atomic.Int64 // when the last look ended, in Unix seconds; 0 before the first began
+	began     time.Time
+	unviewed  atomic.Uint64 // lines for those who watch that were lost
 
 	mu sync.Mutex // over all below
 
@@ -104,7 +110,10 @@ func Start(o Options) (*Node, error) {
 	n := &Node{
 		Options: o, table: aggregate.New(aggregate.Options{Statements: o.Statements}), names: aggregate.NewNames(),
 		sessions: map[uint64]event.Session{}, targets: map[attribute.Container]*target{}, cgroups: map[uint64]*target{},
-		failed: patience, said: "there was none yet",
+		failed: patience, said: "there was none yet", began: time.Now().UTC(),
+	}
+	if n.agents == nil {
+		n.agents = agents()
 	}
 	var err error
 	if n.hierarchy, err = attribute.Hierarchy(o.Cgroups); err != nil {
@@ -157,6 +166,9 @@ func (n *Node) close() error {
 	err := n.tell() // the last ones
 	family := n.family
 	n.family = nil
+	for _, t := range n.targets {
+		t.end()
+	}
 	return errors.Join(err, family.Close(), n.connections.close(), n.commands.close())
 }
 
@@ -186,7 +198,7 @@ func (n *Node) Ready(*http.Request) error {
 func (n *Node) look(now time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	err := errors.Join(n.follow(now), n.read(), n.unheard)
+	err := errors.Join(n.follow(now), n.read(), n.unheard, n.shows(now))
 	if now.Sub(n.took) >= takeEvery {
 		n.took = now
 		err = errors.Join(err, n.take(), n.connections.take(n.Clients))
@@ -362,6 +374,7 @@ func (n *Node) Look(show func(export.Sight)) {
 	}
 	lost["forgotten"], lost["cgroups"] = n.names.Dropped(), n.skipped
 	lost["records"] += n.untold
+	lost["views"] = n.unviewed.Load()
 	if err := n.connections.lost(lost); err != nil {
 		n.Log.Error(err, "cannot read all that was lost of connections")
 	}

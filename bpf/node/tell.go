@@ -19,7 +19,7 @@ const toldMost = 16
 // wanted is what is measured and told of a cgroup of a target.
 func (n *Node) wanted(t *target, cgroup uint64) query.Target {
 	of := query.Target{Cgroup: cgroup, Port: t.Port}
-	if n.Tell == nil {
+	if n.Tell == nil && !t.told {
 		return of
 	}
 	slow := n.Slow
@@ -44,7 +44,7 @@ func (n *Node) tells() {
 
 // tell hands over statements that were slow or failed. Their texts are read after them: then each that was sent for them is known.
 func (n *Node) tell() error {
-	if n.Tell == nil || n.family == nil {
+	if n.family == nil || !n.listened() {
 		return nil
 	}
 	var all []event.Event
@@ -65,16 +65,23 @@ func (n *Node) tell() error {
 	began, clock := boot()
 	err = errors.Join(err, clock)
 	var entries []journal.Entry
+	watched := map[*target][]journal.Entry{}
 	for _, e := range all {
 		t := n.cgroups[e.Key.Cgroup]
 		if t == nil || clock != nil {
 			n.untold++
 			continue
 		}
-		entries = append(entries, n.entry(t, e, began.Add(e.At)))
+		one := n.entry(t, e, began.Add(e.At))
+		entries = append(entries, one)
+		if t.told {
+			watched[t] = append(watched[t], one)
+		}
 	}
-	n.Tell(entries)
-	return err
+	if n.Tell != nil {
+		n.Tell(entries)
+	}
+	return errors.Join(err, n.passOn(watched))
 }
 
 // boot is when the clock that the kernel's side reads was 0, by the one that people read.
