@@ -59,7 +59,7 @@ func nodeStatus(name, kernel string, s node.Status) v1.NodeStatus {
 	switch {
 	case out.Instances.Partly+out.Instances.Unseen > 0 || !s.Hooks["syscalls"]:
 		out.State = v1.NodePartly
-	case out.Instances.Waiting > 0:
+	case s.Late > 0 || out.Instances.Waiting > 0 && out.Instances.Measured == 0:
 		out.State = v1.NodeWaits
 	}
 	return out

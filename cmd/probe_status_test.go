@@ -24,7 +24,15 @@ func TestTheStatusOfANodeInWordsOfTheAPI(t *testing.T) {
 			v1.NodeStatus{State: v1.NodeMeasures, Hooks: []string{"syscalls"}},
 		},
 		"what waits is not measured yet": {
+			node.Status{Hooks: both, Instances: map[string]int{node.Waiting: 1}},
+			v1.NodeStatus{State: v1.NodeWaits, Hooks: []string{"programs", "syscalls"}, Instances: v1.NodeInstances{Waiting: 1}},
+		},
+		"what has just come is being found": {
 			node.Status{Hooks: both, Instances: map[string]int{node.Measured: 2, node.Waiting: 1}},
+			v1.NodeStatus{State: v1.NodeMeasures, Hooks: []string{"programs", "syscalls"}, Instances: v1.NodeInstances{Measured: 2, Waiting: 1}},
+		},
+		"what is not found for long waits": {
+			node.Status{Hooks: both, Instances: map[string]int{node.Measured: 2, node.Waiting: 1}, Late: 1},
 			v1.NodeStatus{State: v1.NodeWaits, Hooks: []string{"programs", "syscalls"}, Instances: v1.NodeInstances{Measured: 2, Waiting: 1}},
 		},
 		"what is never seen wholly goes before": {

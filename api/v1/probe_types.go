@@ -184,7 +184,7 @@ const (
 	NodeMeasures NodeState = "Measures"
 	// NodePartly : some connections are not seen; the message says which and why.
 	NodePartly NodeState = "Partly"
-	// NodeWaits : the container or the server of an instance is not found yet.
+	// NodeWaits : the container or the server of an instance has not been found within half a minute, or none has been found yet.
 	NodeWaits NodeState = "Waits"
 	// NodeSilent : its probe does not answer; the message says why.
 	NodeSilent NodeState = "Silent"

@@ -24,6 +24,7 @@ const (
 // target is an instance that is measured.
 type target struct {
 	attribute.Instance
+	since   time.Time
 	cgroups []uint64
 	program string    // that is probed
 	refused error     // why it is not
@@ -63,7 +64,7 @@ func (n *Node) follow(now time.Time) error {
 		runs[i.Container] = true
 		t := n.targets[i.Container]
 		if t == nil {
-			t = &target{Instance: i}
+			t = &target{Instance: i, since: now}
 			n.targets[i.Container] = t
 			n.walked, n.searched = time.Time{}, time.Time{}
 		}

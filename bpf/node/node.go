@@ -38,6 +38,8 @@ const (
 	openMost, openingMost = 10 * time.Second, 64
 	// lookMost is after how long without an end of a look a probe is to be started again.
 	lookMost = 2 * time.Minute
+	// lateAfter is how long an instance may wait to be measured before that is told as amiss: on a busy node one has always just come.
+	lateAfter = 30 * time.Second
 	// patience is after how many looks in a row that failed a node is no longer ready.
 	patience = 30
 	// mostSessions bounds the users and databases that are remembered; the kernel's side holds as many.
@@ -308,6 +310,7 @@ func (n *Node) session(engine string, who uint64) event.Session {
 type Status struct {
 	Hooks     map[string]bool
 	Instances map[string]int
+	Late      int    // of those that wait, how many have for longer than a container and its server take to be found
 	Missing   string // empty if all are
 }
 
@@ -327,6 +330,9 @@ func (n *Node) Status() Status {
 		why = append(why, n.said)
 	}
 	for _, t := range n.targets {
+		if n.state(t) == Waiting && time.Since(t.since) > lateAfter {
+			s.Late++
+		}
 		if t.refused != nil {
 			why = append(why, fmt.Sprintf("instance %s/%s: %v", t.Namespace, t.Name, t.refused))
 		}
