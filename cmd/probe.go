@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -40,6 +41,8 @@ type probeOptions struct {
 	otlpEndpoint        string
 	clients             string
 	clientSeries        int
+	operator            string
+	operatorEvery       time.Duration // a test's; no flag
 	logLevel            string
 
 	metricsAddress, healthAddress, statusAddress string
@@ -71,6 +74,8 @@ func probeCommand() *cobra.Command {
 		"where these statements are sent as logs of OpenTelemetry over HTTP, as http://collector:4318; OTEL_EXPORTER_OTLP_HEADERS and OTEL_EXPORTER_OTLP_CERTIFICATE hold")
 	f.StringVar(&o.clients, "clients", clientsByWorkload, "how clients of connections are told apart: by workload, for which it watches the pods of the whole cluster; by address-class; or off")
 	f.IntVar(&o.clientSeries, "client-series", 50, "how many clients of an instance have series of their own; the others are counted as other")
+	f.StringVar(&o.operator, "operator", "",
+		"the namespace and the name of the manager's Deployment, as plimsoll-system/plimsoll-manager: while that is gone, nothing is measured; empty to measure always")
 	f.StringVar(&o.logLevel, "log-level", "info", "info, or debug for everything")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8443", "where metrics are served")
 	f.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve metrics over HTTPS, to those whom the API server lets get /metrics")
@@ -97,6 +102,9 @@ func (o probeOptions) check() error {
 		return fmt.Errorf("--client-series is %d: give 1 to %d", o.clientSeries, mostClientSeries)
 	case o.logLevel != "info" && o.logLevel != "debug":
 		return fmt.Errorf("--log-level is %q: give info or debug", o.logLevel)
+	}
+	if _, err := parseOperator(o.operator); err != nil {
+		return err
 	}
 	if _, err := o.receiver(); err != nil {
 		return fmt.Errorf("--otlp-endpoint: %w", err)
@@ -203,8 +211,21 @@ func runProbe(ctx context.Context, o probeOptions) error {
 		}
 		defer metrics.Registry.Unregister(collector)
 	}
+	by, err := parseOperator(o.operator)
+	if err != nil {
+		return err
+	}
+	asked := operator{ObjectKey: by, read: mgr.GetAPIReader(), every: cmp.Or(o.operatorEvery, operatorEvery), log: logger}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	err = errors.Join(
-		mgr.Add(manager.RunnableFunc(n.Run)),
+		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+			again, err := asked.measure(ctx, n.Run)
+			if again {
+				stop() // the kubelet starts it again
+			}
+			return err
+		})),
 		mgr.AddHealthzCheck("alive", n.Alive),
 		mgr.AddReadyzCheck("looks", n.Ready),
 	)

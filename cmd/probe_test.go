@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -39,6 +39,7 @@ func TestProbeOptionsThatCannotWork(t *testing.T) {
 		"--slow-statements is -1s":                           func(o *probeOptions) { o.slow = -time.Second },
 		"--otlp-endpoint: \"collector:4318\" is no endpoint": func(o *probeOptions) { o.otlpEndpoint = "collector:4318" },
 		`--log-level is "loud"`:                              func(o *probeOptions) { o.logLevel = "loud" },
+		`--operator is "manager": give the namespace`:        func(o *probeOptions) { o.operator = "manager" },
 		`--clients is "ip"`:                                  func(o *probeOptions) { o.clients = "ip" },
 		"--client-series is 0":                               func(o *probeOptions) { o.clientSeries = 0 },
 	} {
@@ -121,12 +122,12 @@ func TestProbeWithItsOwnRights(t *testing.T) {
 	}
 	t.Setenv("KUBECONFIG", as(t, api.Kubeconfig, dir, "plimsoll-probe", "plimsoll-probe"))
 	health, served := freeAddress(t), freeAddress(t)
-	running, stop := context.WithCancel(t.Context())
+	manager := makeManager(t, admin)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- runProbe(running, probeOptions{
+		ended <- runProbe(t.Context(), probeOptions{
 			node: "node-1", cgroups: "/sys/fs/cgroup", proc: "/proc", statements: 10, clients: clientsByWorkload, clientSeries: 10, logLevel: "info",
-			metricsAddress: served, metricsSecure: true, healthAddress: health,
+			metricsAddress: served, metricsSecure: true, healthAddress: health, operator: manager.Namespace + "/" + manager.Name, operatorEvery: 100 * time.Millisecond,
 		})
 	}()
 	within(t, "the probe to be ready", func() error {
@@ -151,15 +152,41 @@ func TestProbeWithItsOwnRights(t *testing.T) {
 			t.Errorf("a scrape without the right is answered %d, want %d", status, want)
 		}
 	}
-	stop()
+	if err := admin.Delete(t.Context(), manager); err != nil {
+		t.Fatal(err)
+	}
+	within(t, "nothing to be measured without the operator", func() error {
+		status, page := metricsAt(t, served, scraper)
+		if status != http.StatusOK || strings.Contains(page, "plimsoll_probe_instances") {
+			return fmt.Errorf("status %d, instances are shown", status)
+		}
+		return ready("http://" + health + "/readyz")
+	})
+	makeManager(t, admin)
 	select {
 	case err := <-ended:
 		if err != nil {
 			t.Errorf("the probe ended with %v", err)
 		}
 	case <-time.After(30 * time.Second):
-		t.Error("the probe did not end within 30 s")
+		t.Error("the probe did not end within 30 s, so that it began anew")
 	}
+}
+
+// makeManager makes the Deployment of the manager, by which a probe knows that its operator is there.
+func makeManager(t *testing.T, admin client.Client) *appsv1.Deployment {
+	t.Helper()
+	labels := map[string]string{"app": "manager"}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "plimsoll-manager"}, Spec: appsv1.DeploymentSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "manager", Image: "registry.test/plimsoll:v1"}},
+		}},
+	}}
+	if err := admin.Create(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	return d
 }
 
 // makePod makes the pod of an instance that runs on a node.

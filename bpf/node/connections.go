@@ -134,6 +134,9 @@ func (c *connections) lost(to map[string]uint64) error {
 func (n *Node) LookConnections(show func(*aggregate.Connections)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.family == nil {
+		return // it has ended
+	}
 	if err := n.connections.take(n.Clients); err != nil {
 		n.Log.Error(err, "cannot read all that was counted of connections")
 	}

@@ -165,6 +165,7 @@ func (n *Node) Run(ctx context.Context) error {
 func (n *Node) close() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.looked.Store(0)
 	err := n.tell() // the last ones
 	family := n.family
 	n.family = nil
@@ -318,6 +319,9 @@ type Status struct {
 func (n *Node) Status() Status {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.family == nil {
+		return Status{Missing: "nothing is measured: it has ended"}
+	}
 	s := n.status()
 	var why []string
 	if n.syscalls != nil {

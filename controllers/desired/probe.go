@@ -26,6 +26,8 @@ type ProbeInputs struct {
 }
 
 const (
+	// managerName is that of the manager's Deployment, as config/manager and the bundle have it.
+	managerName = "plimsoll-manager"
 	// ProbeName is that of the objects of a Probe, of their namespace, too.
 	ProbeName  = "plimsoll-probe"
 	probeValue = "probe"
@@ -158,7 +160,7 @@ func probeContainer(in ProbeInputs) corev1.Container {
 	}
 	return corev1.Container{
 		Name: probeValue, Image: in.Image, ImagePullPolicy: corev1.PullIfNotPresent,
-		Args: probeFlags(in.Probe.Spec),
+		Args: probeFlags(in),
 		Env:  probeEnv(in.Probe.Spec, heap(resources.Limits[corev1.ResourceMemory])),
 		Ports: []corev1.ContainerPort{
 			{Name: portMetrics, ContainerPort: probeMetricsPort, Protocol: corev1.ProtocolTCP},
@@ -180,9 +182,11 @@ func probeContainer(in ProbeInputs) corev1.Container {
 }
 
 // probeFlags say what is asked for, where that is not a flag's own default.
-func probeFlags(spec v1.ProbeSpec) []string {
+func probeFlags(in ProbeInputs) []string {
+	spec := in.Probe.Spec
 	flags := []string{
 		"probe", "--cgroups=" + hostCgroup, "--proc=" + hostProc, fmt.Sprintf("--status-bind-address=:%d", v1.ProbeStatusPort),
+		"--operator=" + in.OperatorNamespace + "/" + managerName,
 		fmt.Sprintf("--statements=%d", cmp.Or(spec.Statements.Series, 100)),
 	}
 	if s := spec.Statements; s.Slow != nil {
