@@ -1,13 +1,17 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -81,6 +85,91 @@ func TestEveryStatementIsCounted(t *testing.T) {
 			return err
 		})
 	}
+	d.isWatched(t)
+}
+
+// isWatched looks at the statements as a person does who may run commands in the namespace's pods.
+func (d *database) isWatched(t *testing.T) {
+	t.Helper()
+	eventually(t.Context(), t, time.Minute, "kubectl plimsoll top to show what was sent", func() error {
+		call := d.call(t.Context(), "top", d.key.Name, "--total", "-o", "json")
+		var words bytes.Buffer
+		call.Stderr = &words
+		out, err := call.Output()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, &words)
+		}
+		var top struct {
+			Statements []struct {
+				Text   string
+				Calls  uint64
+				Errors map[string]uint64
+			}
+		}
+		if err := json.Unmarshal(out, &top); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		sent, failed := uint64(0), map[string]uint64{}
+		for _, row := range top.Statements {
+			if row.Text == "SELECT ? AS sent" {
+				sent += row.Calls
+			}
+			if row.Text == "SELECT ? / ? AS failed" {
+				failed = row.Errors
+			}
+		}
+		if sent != 137 || failed["22"] != 2 {
+			return fmt.Errorf("%d were sent and %v failed:\n%s", sent, failed, out)
+		}
+		return nil
+	})
+	tail := d.call(t.Context(), "queries", d.key.Name, "-o", "json")
+	said := &transcript{}
+	tail.Stdout, tail.Stderr = said, said
+	if err := tail.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t.Context(), t, time.Minute, "kubectl plimsoll queries to show what fails", func() error {
+		d.sends(t, 1, "SELECT 1/0 AS watched", pgx.QueryExecModeSimpleProtocol)
+		time.Sleep(time.Second)
+		if all := said.String(); !strings.Contains(all, `"db.query.text":"SELECT ? / ? AS watched"`) || !strings.Contains(all, `"db.response.status_code":"22012"`) {
+			return fmt.Errorf("it says %q", all)
+		}
+		return nil
+	})
+	if err := tail.Process.Signal(os.Interrupt); err != nil {
+		t.Error(err)
+	}
+	if err := tail.Wait(); err != nil {
+		t.Errorf("queries ended with %v, and said %s", err, said)
+	}
+	eventually(t.Context(), t, 30*time.Second, "no program to be left in the pod", func() error {
+		out, err := d.cluster.Kubectl(t.Context(), "", "--namespace="+d.key.Namespace, "exec", "orders-1", "--container=database", "--", "sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
+		if err == nil && strings.Contains(string(out), "agent view") {
+			err = fmt.Errorf("there runs %s", out)
+		}
+		return err
+	})
+}
+
+// transcript is what a program says while it runs.
+type transcript struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (s *transcript) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+// String is all of it until now.
+func (s *transcript) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
 }
 
 // sends a statement so many times in one connection through the Service for writes: with its number in place of %d, or with a value for $1.
