@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/plimsoll-dev/plimsoll-operator/api/view"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 )
 
@@ -24,6 +25,8 @@ type Config struct {
 	DataDir, WALDir, ServerTLSDir string
 	// CgroupDir is where the container's own cgroup is mounted.
 	CgroupDir string
+	// ViewSocket is where the probe of the node and those who watch come to.
+	ViewSocket string
 	// Host to listen on; empty for every address.
 	Host string
 	// AgentPort and HealthPort to listen on.
@@ -53,6 +56,7 @@ func (c Config) withDefaults() Config {
 	text(&c.ServerTLSDir, engine.ServerTLSDir)
 	text(&c.DataDir, engine.DataDir)
 	text(&c.CgroupDir, "/sys/fs/cgroup")
+	text(&c.ViewSocket, view.Socket)
 	text(&c.WALDir, engine.WALDir)
 	text(&c.Version, "unknown")
 	if c.AgentPort == 0 {

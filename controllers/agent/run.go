@@ -39,6 +39,7 @@ func (a *Agent) Run(ctx context.Context, leave <-chan struct{}) error {
 	goes("keep the server", func() error { a.keeper.run(keeping); return nil })
 	goes("sample the server", func() error { a.sampler.run(ctx); return nil })
 	goes("watch the vital signs", func() error { a.vitals.run(ctx); return nil })
+	goes("show what the probe sees", func() error { newHub(a.cfg.ViewSocket, a.log).run(ctx); return nil })
 	goes("take part in the leadership", func() error { defer enough(); return a.runner.Run(ctx) })
 	a.firstLook(ctx)
 	for _, d := range a.doors {
