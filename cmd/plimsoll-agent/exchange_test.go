@@ -190,7 +190,12 @@ func TestExchangeAlone(t *testing.T) {
 	begin := time.Now()
 	w, other := d.write(0), d.write(1<<32)
 	d.until("writes flow", 10*time.Second, func() error { return errors.Join(w.flows(begin), other.flows(begin)) })
+	before := d.members[0].watched(t)
 	d.exchanges(t, second, w, other)
+	if line, err := before.ReadString('\n'); !errors.Is(err, io.EOF) {
+		t.Errorf("who watched the program before hears %q and %v, want its end", line, err)
+	}
+	d.members[0].watched(t)
 	acked := w.stop()
 	maps.Copy(acked, other.stop())
 	d.keeps(t, acked)

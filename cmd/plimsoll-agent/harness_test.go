@@ -146,7 +146,7 @@ func (d *database) make(name, address string) *memberPod {
 		Agent: agent.Config{
 			Namespace: "shop", Database: "orders", UID: uid, Instance: m.name, Address: address, Version: "test", Host: address,
 			StateDir: at("data/plimsoll"), DataDir: at("data"), WALDir: at("wal"), MemberTLSDir: at("member"), ServerTLSDir: at("server"),
-			AgentPort: d.agentPort, HealthPort: d.healthPort,
+			ViewSocket: at("run/view.sock"), AgentPort: d.agentPort, HealthPort: d.healthPort,
 		},
 		Data: at("data"), WAL: at("wal"), Run: at("run"), Address: address, Port: d.port, API: d.api.URL, UID: user, GID: group, Preload: d.slowDisk(t),
 	}

@@ -59,12 +59,15 @@ func TestDispatch(t *testing.T) {
 		"help is no error":                  {[]string{"help"}, 0, "plimsoll-agent run", ""},
 		"the version is printed":            {[]string{"version"}, 0, "dev\n", ""},
 		"an unknown command is named":       {[]string{"fly"}, 2, "", `unknown command "fly"`},
-		"more than a command is no command": {[]string{"run", "now"}, 2, "", "plimsoll-agent install"},
+		"more than a command is no command": {[]string{"run", "now"}, 2, "", `unknown command "run now"`},
+		"a view has a name":                 {[]string{"view"}, 2, "", "plimsoll-agent view table"},
+		"an unknown view is named":          {[]string{"view", "everything"}, 2, "", `unknown command "view everything"`},
+		"a view needs an agent":             {[]string{"view", "table"}, 1, "", "plimsoll-agent view table: the agent that runs here"},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			var out, errs bytes.Buffer
-			if code := dispatch(row.args, &out, &errs); code != row.code {
+			if code := dispatch(row.args, strings.NewReader(""), &out, &errs); code != row.code {
 				t.Errorf("exit code %d, want %d", code, row.code)
 			}
 			if !strings.Contains(out.String(), row.out) || !strings.Contains(errs.String(), row.err) {

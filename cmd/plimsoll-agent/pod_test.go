@@ -51,7 +51,7 @@ type pod struct {
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == agent.CheckCommand { // of the program that one of these pods is to become
-		os.Exit(dispatch(os.Args[1:], os.Stdout, os.Stderr))
+		os.Exit(dispatch(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	path := os.Getenv(envPod)
 	if path == "" {
