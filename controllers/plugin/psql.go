@@ -1,10 +1,12 @@
 package plugin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -56,17 +58,11 @@ func newPsql(s *session) *cobra.Command {
 
 // exec runs a command in an instance's container with kubectl exec, which knows about terminals.
 func (s *session) exec(cmd *cobra.Command, namespace, pod string, command []string) error {
-	args := []string{"exec", "--namespace=" + namespace, "--container=" + container, "--stdin"}
+	how := []string{"--stdin"}
 	if s.Streams.Terminal {
-		args = append(args, "--tty")
+		how = append(how, "--tty")
 	}
-	// The plugin's connection flags are kubectl's own: what was given here holds there.
-	cmd.InheritedFlags().Visit(func(f *pflag.Flag) {
-		if f.Name != clientcmd.FlagNamespace {
-			args = append(args, "--"+f.Name+"="+f.Value.String())
-		}
-	})
-	run := exec.CommandContext(cmd.Context(), s.Kubectl, append(append(args, pod, "--"), command...)...)
+	run := s.kubectl(cmd.Context(), append(how, given(cmd)...), namespace, pod, command)
 	run.Stdin, run.Stdout, run.Stderr = s.Streams.In, s.Streams.Out, s.Streams.Err
 	run.Cancel = func() error { return run.Process.Signal(os.Interrupt) }
 	err := run.Run()
@@ -78,4 +74,29 @@ func (s *session) exec(cmd *cobra.Command, namespace, pod string, command []stri
 		return fmt.Errorf("run %s: %w", s.Kubectl, err)
 	}
 	return nil
+}
+
+// kubectl is kubectl exec of a command in an instance's container, not begun yet.
+func (s *session) kubectl(ctx context.Context, flags []string, namespace, pod string, command []string) *exec.Cmd {
+	args := slices.Concat([]string{"exec", "--namespace=" + namespace, "--container=" + container}, flags, []string{pod, "--"}, command)
+	return exec.CommandContext(ctx, s.Kubectl, args...)
+}
+
+// given are the connection flags of this call. The plugin's are kubectl's own: what was given here holds there.
+func given(cmd *cobra.Command) []string {
+	var flags []string
+	// What cobra puts together here does not know which of them were set; each flag does.
+	cmd.InheritedFlags().VisitAll(func(f *pflag.Flag) {
+		if !f.Changed || f.Name == clientcmd.FlagNamespace {
+			return
+		}
+		values := []string{f.Value.String()}
+		if several, ok := f.Value.(pflag.SliceValue); ok {
+			values = several.GetSlice()
+		}
+		for _, value := range values {
+			flags = append(flags, "--"+f.Name+"="+value)
+		}
+	})
+	return flags
 }
