@@ -17,7 +17,10 @@ var version = "dev"
 
 func main() {
 	root := plugin.New(plugin.Config{
-		Streams: plugin.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Terminal: term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))},
+		Streams: plugin.Streams{
+			In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Width: width,
+			Terminal: term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd())),
+		},
 		Version: version,
 		Kubectl: "kubectl",
 		Now:     time.Now,
@@ -26,6 +29,15 @@ func main() {
 		fmt.Fprintln(os.Stderr, "error:", oneLine(err.Error()))
 		os.Exit(1)
 	}
+}
+
+// width of the terminal that standard output is, 0 where it is none.
+func width() int {
+	columns, _, err := term.GetSize(int(os.Stdout.Fd()))
+	if err != nil {
+		return 0
+	}
+	return columns
 }
 
 // oneLine joins the lines of a text that hold anything.

@@ -30,6 +30,8 @@ type Streams struct {
 	Out, Err io.Writer
 	// Terminal is true where Out is one: live views then redraw instead of adding lines.
 	Terminal bool
+	// Width is how many columns Out has now, 0 where that cannot be known; nil is never known.
+	Width func() int
 }
 
 // Config is what the front door hands in.
@@ -66,7 +68,7 @@ func New(c Config) *cobra.Command {
 		f.Hidden = !slices.Contains([]string{clientcmd.RecommendedConfigPathFlag, clientcmd.FlagContext, clientcmd.FlagNamespace}, f.Name)
 	})
 	s := &session{Config: c, kubeconfig: clientcmd.NewNonInteractiveDeferredLoadingClientConfig(loading, overrides)}
-	root.AddCommand(newStatus(s), newSwitchover(s), newRestart(s), newRotate(s), newRecover(s), newFence(s), newUnfence(s), newPsql(s), newLogs(s), newProbe(s), newVersion(s))
+	root.AddCommand(newStatus(s), newSwitchover(s), newRestart(s), newRotate(s), newRecover(s), newFence(s), newUnfence(s), newPsql(s), newLogs(s), newTop(s), newQueries(s), newProbe(s), newVersion(s))
 	return root
 }
 

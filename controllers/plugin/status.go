@@ -119,11 +119,7 @@ func (s *session) follow(ctx context.Context, k *cluster, name string, r render[
 		if err != nil {
 			return err
 		}
-		prefix := ""
-		if s.Streams.Terminal {
-			prefix = "\x1b[H\x1b[2J"
-		}
-		if _, err := io.WriteString(s.Streams.Out, prefix+frame.String()+"\n"); err != nil {
+		if err := s.redraw(frame.String()); err != nil {
 			return fmt.Errorf("write the status: %w", err)
 		}
 		select {
@@ -132,6 +128,16 @@ func (s *session) follow(ctx context.Context, k *cluster, name string, r render[
 		case <-tick.C:
 		}
 	}
+}
+
+// redraw shows the next picture of a live view: in place of the last one on a terminal, else below it.
+func (s *session) redraw(picture string) error {
+	prefix := ""
+	if s.Streams.Terminal {
+		prefix = "\x1b[H\x1b[2J"
+	}
+	_, err := io.WriteString(s.Streams.Out, prefix+picture+"\n")
+	return err
 }
 
 // Status writes the status of a Database for people.
