@@ -17,8 +17,10 @@ import (
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 	"github.com/plimsoll-dev/plimsoll-operator/api/view"
-	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
 )
+
+// agentProgram is the one that runs, as the first process: the file that a pod began with may be of an earlier release than an agent that took its place.
+const agentProgram = "/proc/1/exe"
 
 // What an agent can be asked to pass on.
 const (
@@ -37,7 +39,7 @@ const (
 
 var (
 	errNoProbe = errors.New("no probe measures it: see kubectl plimsoll probe status")
-	errEarlier = errors.New("the plimsoll-agent in its pod is of an earlier release, which cannot show this: it can once the pod is made anew by this release of Plimsoll")
+	errEarlier = errors.New("the plimsoll-agent in its pod is of an earlier release, which cannot show this")
 )
 
 // sight is what came of one instance: a line, or why no more come.
@@ -107,7 +109,7 @@ func (s *session) look(ctx context.Context, cmd *cobra.Command, namespace string
 func (s *session) lookAt(ctx context.Context, flags []string, namespace, pod, want string, take func(line) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	run := s.kubectl(ctx, flags, namespace, pod, []string{path.Join(engine.BinDir, "plimsoll-agent"), "view", want})
+	run := s.kubectl(ctx, flags, namespace, pod, []string{agentProgram, "view", want})
 	held, err := run.StdinPipe()
 	if err != nil {
 		return fmt.Errorf("make a pipe for %s: %w", s.Kubectl, err)

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,8 +23,8 @@ func TestWhyNothingIsShown(t *testing.T) {
 		"the end of many words":            {pod{words: strings.Repeat("warning\n", 1000) + "error: no such pod\n", code: 1}, "warning; error: no such pod"},
 		"no words":                         {pod{code: 3}, "kubectl exec ended with code 3: it said nothing"},
 		"what is no JSON":                  {pod{raw: "hello\n"}, "its agent sends what cannot be read (invalid character 'h' looking for beginning of value): use the plugin of the operator's release"},
-		"a line without an end":            {pod{raw: strings.Repeat("x", view.MaxLine)}, "its agent sends a line of more than 1048576 bytes: use the plugin of the operator's release"},
-		"a line that is too long by one":   {pod{raw: strings.Repeat("x", view.MaxLine) + "\n"}, "its agent sends a line of more than 1048576 bytes: use the plugin of the operator's release"},
+		"a line without an end":            {pod{raw: strings.Repeat("x", view.MaxLine)}, fmt.Sprintf("its agent sends a line of more than %d bytes: use the plugin of the operator's release", view.MaxLine)},
+		"a line that is too long by one":   {pod{raw: strings.Repeat("x", view.MaxLine) + "\n"}, fmt.Sprintf("its agent sends a line of more than %d bytes: use the plugin of the operator's release", view.MaxLine)},
 		"a longest line is read as a line": {pod{raw: `{"refused":"` + strings.Repeat(" ", view.MaxLine-17) + `ok"}` + "\n"}, "its agent refuses: ok"},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -49,7 +50,7 @@ func TestWhatTheInstancesAreAskedFor(t *testing.T) {
 		var c call
 		_ = c.run(t.Context(), t, pods{"orders-2": {lines: []view.Line{{Probe: new(false)}}}}, command, "orders", "--instance", "orders-2", "--context", "x")
 		got := c.args(t, "orders-2")
-		if !strings.HasPrefix(got, "exec --namespace=shop --container=database --context=x --kubeconfig=") || !strings.HasSuffix(got, " --stdin orders-2 -- /opt/plimsoll/bin/plimsoll-agent view "+want+"\n") {
+		if !strings.HasPrefix(got, "exec --namespace=shop --container=database --context=x --kubeconfig=") || !strings.HasSuffix(got, " --stdin orders-2 -- /proc/1/exe view "+want+"\n") {
 			t.Errorf("kubectl %s", got)
 		}
 		if ended := c.endedByInput(t); !slices.Equal(ended, []string{"orders-2"}) {
