@@ -25,7 +25,7 @@ const (
 	// maxLines, and maxBacklog in bytes, bound what is kept for those who have not had it yet: once for all of them, so that sixteen who are slow
 	// take no more of the container's memory than one, beside the line that each is being sent.
 	maxLines   = 64
-	maxBacklog = 2 * view.MaxLine
+	maxBacklog = view.MaxLine
 	// acceptPause is for what keeps callers from being let in to pass, as too many open files.
 	acceptPause = time.Second
 )

@@ -247,7 +247,7 @@ func TestALongLineEndsAProbe(t *testing.T) {
 		w.hears(t, `{"probe":false}`)
 	}
 	h.stop(t)
-	if got := strings.Count(log.String(), "longer than it may be: 1048576 bytes"); got != 1 {
+	if got := strings.Count(log.String(), fmt.Sprintf("longer than it may be: %d bytes", view.MaxLine)); got != 1 {
 		t.Errorf("it is logged %d times:\n%s", got, log.String())
 	}
 }

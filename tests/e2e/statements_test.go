@@ -145,7 +145,7 @@ func (d *database) isWatched(t *testing.T) {
 	}
 	eventually(t.Context(), t, 30*time.Second, "no program to be left in the pod", func() error {
 		out, err := d.cluster.Kubectl(t.Context(), "", "--namespace="+d.key.Namespace, "exec", "orders-1", "--container=database", "--", "sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
-		if err == nil && strings.Contains(string(out), "agent view") {
+		if err == nil && strings.Contains(out, " view told") {
 			err = fmt.Errorf("there runs %s", out)
 		}
 		return err
