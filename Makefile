@@ -60,7 +60,7 @@ test: ## Run every check and test, on this machine, as CI does.
 	$(call run,suite)
 
 ##@ Development
-.PHONY: manifests generate docs bpf packages fmt vet lint lint-fix lint-config test-unit test-model test-e2e verify bench bench-ha bench-random bench-scale bench-beside bench-report
+.PHONY: manifests generate docs bpf packages fmt vet lint lint-fix lint-config test-unit test-model test-e2e verify bench bench-ha bench-random bench-scale bench-beside bench-probe bench-report
 manifests: $(CONTROLLER_GEN) ## Generate CRDs and webhook configuration.
 	$(CONTROLLER_GEN) crd paths=./api/... output:crd:artifacts:config=config/crd/bases
 	$(if $(wildcard controllers/admission),$(CONTROLLER_GEN) webhook paths=./controllers/admission/... output:webhook:artifacts:config=config/webhook)
@@ -125,6 +125,9 @@ bench-scale: ## Give one manager many Databases with simulated agents (DATABASES
 
 bench-beside: ## Play events to a Database alone and beside many (DATABASES=1000 RUNS=20 EVENTS=pod-delete,switchover); writes docs/benchmarks/manager.json.
 	$(call run,suite) --only bench-beside --databases "$(or $(DATABASES),1000)" --runs "$(or $(RUNS),20)" --events "$(EVENTS)"
+
+bench-probe: ## Measure what a probe costs a server, beside pg_stat_statements and a log of all statements (RUNS=20); writes docs/benchmarks/probe.json.
+	$(call run,suite) --only bench-probe --runs "$(or $(RUNS),20)"
 
 bench-report: ## Draw docs/benchmarks.md from docs/benchmarks/*.json.
 	@go run ./tests/bench/report

@@ -14,13 +14,15 @@ import (
 type server struct {
 	attribute.Instance
 	*observed.Server
+	group string // its cgroup
 }
 
-func newServer(t *testing.T, name string, of attribute.Container) *server {
+func newServer(t *testing.T, name string, of attribute.Container, settings ...string) *server {
 	t.Helper()
 	observed.NeedsServer(t)
-	s := observed.Start(t, podCgroup(t, of))
-	return &server{Server: s, Instance: attribute.Instance{
+	group := podCgroup(t, of)
+	s := observed.Start(t, group, settings...)
+	return &server{Server: s, group: group.Name(), Instance: attribute.Instance{
 		Namespace: "shop", Database: "orders", Name: name, Role: "primary", Container: of, Port: uint16(s.Port),
 	}}
 }

@@ -71,6 +71,9 @@ func all(w *workspace) []step {
 		{name: manyDatabases, limit: longLimit, needs: []string{"API server"}, after: []string{randomFaults}, results: true, do: func(ctx context.Context, log io.Writer) error {
 			return w.command(ctx, log, []string{"PLIMSOLL_BENCH_DATABASES=" + strconv.Itoa(w.databases)}, "go", "test", "-json", "-count=1", "-timeout="+longLimit.String(), "./tests/scale")
 		}},
+		{name: probeCosts, limit: longLimit, needs: []string{"packages"}, after: []string{manyDatabases}, results: true, do: func(ctx context.Context, log io.Writer) error {
+			return w.command(ctx, log, append(kernelTests(), "PLIMSOLL_BENCH_RUNS="+strconv.Itoa(w.runs)), "go", "test", "-json", "-count=1", "-timeout="+longLimit.String(), "-run=^TestBench", "./bpf/node")
+		}},
 		{name: besideCrowd, limit: longLimit, needs: onCluster, after: []string{manyDatabases}, results: true, do: w.beside},
 	}
 }
@@ -327,13 +330,14 @@ func (w *workspace) endToEndAlone(ctx context.Context, log io.Writer, tests map[
 	return w.endToEnd(endToEndLimit, nil, "-test.parallel=1", "-test.run="+only(names))(ctx, log)
 }
 
-// Steps that only a name asks for: the whole fault matrix many times, random faults for a while, one manager with many Databases, and
-// failovers beside these.
+// Steps that only a name asks for: the whole fault matrix many times, random faults for a while, one manager with many Databases, failovers
+// beside these, and what a probe costs.
 const (
 	faultMatrix   = "bench-ha"
 	randomFaults  = "bench-random"
 	manyDatabases = "bench-scale"
 	besideCrowd   = "bench-beside"
+	probeCosts    = "bench-probe"
 )
 
 // faults runs the matrix until every event has had its runs, those of earlier calls on the same commit among them.
@@ -399,6 +403,6 @@ func (w *workspace) book(ctx context.Context) (string, error) {
 // standard leaves out what only a name asks for.
 func standard(steps []step) []step {
 	return slices.DeleteFunc(steps, func(s step) bool {
-		return slices.Contains([]string{"bench", faultMatrix, randomFaults, manyDatabases, besideCrowd}, s.name)
+		return slices.Contains([]string{"bench", faultMatrix, randomFaults, manyDatabases, besideCrowd, probeCosts}, s.name)
 	})
 }
