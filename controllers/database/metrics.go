@@ -1,6 +1,7 @@
 package database
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -101,6 +102,9 @@ func NewMetrics(registry prometheus.Registerer, reports *Reports) (*Metrics, err
 			return nil, err
 		}
 	}
+	for _, cause := range causes() {
+		m.handOvers.WithLabelValues(cause) // from the first scrape on: a rate does not see a first one that comes with its series
+	}
 	return m, nil
 }
 
@@ -182,13 +186,18 @@ func foundOut(before, now v1.DatabaseStatus) []v1.HandOver {
 	return out
 }
 
+const causeOther = "other"
+
+// causes of a change of the leader.
+func causes() []string {
+	return []string{"bootstrap", "switchover", "failover", "resume", causeRaise, "recover", causeOther}
+}
+
 func boundedCause(cause string) string {
-	switch cause {
-	case "bootstrap", "switchover", "failover", "resume", causeRaise, "recover":
+	if slices.Contains(causes(), cause) {
 		return cause
-	default:
-		return "other"
 	}
+	return causeOther
 }
 
 // shownCollector renders statuses and reports at scrape time.

@@ -234,7 +234,13 @@ func TestMetricsFollowTheConventionsAndVanish(t *testing.T) {
 		want := `
 # HELP plimsoll_hand_overs_total Changes of the leader by cause: bootstrap, switchover, failover, resume, raise, recover or other.
 # TYPE plimsoll_hand_overs_total counter
+plimsoll_hand_overs_total{cause="bootstrap"} 0
+plimsoll_hand_overs_total{cause="failover"} 0
 plimsoll_hand_overs_total{cause="other"} 1
+plimsoll_hand_overs_total{cause="raise"} 0
+plimsoll_hand_overs_total{cause="recover"} 0
+plimsoll_hand_overs_total{cause="resume"} 0
+plimsoll_hand_overs_total{cause="switchover"} 0
 # HELP plimsoll_database_instances Instances by the role that they play.
 # TYPE plimsoll_database_instances gauge
 plimsoll_database_instances{database="orders",namespace="shop",role="primary"} 1
