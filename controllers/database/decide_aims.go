@@ -117,10 +117,23 @@ func (d *draft) roles() bool {
 	return true
 }
 
-// unrouted says that a new leader tells of the change of hands that brought it, and not yet that clients are sent to it.
+// unrouted says that the lead changes hands: the leader of the Lease has let go of it and there are enough voters for another, or a new one tells
+// of the change that brought it, and not yet that clients are sent to it.
 func (d *draft) unrouted() bool {
 	r := d.seen.report(d.Leadership.Leader)
-	return r != nil && r.HandOver != nil && r.HandOver.Epoch == d.Leadership.Epoch && r.HandOver.Routed == 0
+	switch {
+	case r == nil:
+		return false
+	case !r.Leading || r.Epoch != d.Leadership.Epoch:
+		heard := 0
+		for _, voter := range d.Leadership.Voters {
+			if d.seen.report(voter) != nil {
+				heard++
+			}
+		}
+		return heard > len(d.Leadership.Voters)/2
+	}
+	return r.HandOver != nil && r.HandOver.Epoch == d.Leadership.Epoch && r.HandOver.Routed == 0
 }
 
 // filesHash names a configuration.

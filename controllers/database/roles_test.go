@@ -37,3 +37,32 @@ func TestRolesAreLabelledOnceClientsAreSentToTheLeader(t *testing.T) {
 		})
 	}
 }
+
+// TestRolesStayWhileTheLeadIsBetweenTwo: of a leader that has let go nobody is told in time for that to be the first change; where nobody can follow
+// it, it is a replica like the others.
+func TestRolesStayWhileTheLeadIsBetweenTwo(t *testing.T) {
+	const primary, replica = v1.RolePrimary, v1.RoleReplica
+	for sentence, row := range map[string]struct {
+		silent []string
+		want   v1.Role
+	}{
+		"another one will lead":           {nil, primary},
+		"another one can lead without it": {[]string{"orders-3"}, primary},
+		"nobody can":                      {[]string{"orders-2", "orders-3"}, replica},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			s := settled(3)
+			for name, role := range map[string]v1.Role{"orders-1": primary, "orders-2": replica, "orders-3": replica} {
+				s.Pods[name].Labels[v1.LabelRole] = string(role)
+			}
+			s.report("orders-1", func(r *engine.Report) { r.Leading, r.Role = false, engine.Replica })
+			for _, name := range row.silent {
+				delete(s.Heard, name)
+			}
+			want := map[string]v1.Role{"orders-1": row.want, "orders-2": replica, "orders-3": replica}
+			if diff := cmp.Diff(want, decide(s.Seen, surroundings(), noon()).Roles); diff != "" {
+				t.Errorf("roles (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
