@@ -215,7 +215,7 @@ func runProbe(ctx context.Context, o probeOptions) error {
 	if err != nil {
 		return err
 	}
-	asked := operator{ObjectKey: by, read: mgr.GetAPIReader(), every: cmp.Or(o.operatorEvery, operatorEvery), log: logger}
+	asked := &operator{ObjectKey: by, read: mgr.GetAPIReader(), every: cmp.Or(o.operatorEvery, operatorEvery), log: logger}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	err = errors.Join(
@@ -230,7 +230,7 @@ func runProbe(ctx context.Context, o probeOptions) error {
 		mgr.AddReadyzCheck("looks", n.Ready),
 	)
 	if err == nil && o.statusAddress != "" {
-		err = addStatus(ctx, mgr, o, n)
+		err = addStatus(ctx, mgr, o, n, asked)
 	}
 	if err != nil {
 		return fmt.Errorf("make the probe: %w", err)
@@ -243,8 +243,13 @@ func runProbe(ctx context.Context, o probeOptions) error {
 	return nil
 }
 
-func addStatus(ctx context.Context, mgr manager.Manager, o probeOptions, n *node.Node) error {
-	server, err := statusServer(ctx, o.statusAddress, o.node, n.Status)
+func addStatus(ctx context.Context, mgr manager.Manager, o probeOptions, n *node.Node, by *operator) error {
+	server, err := statusServer(ctx, o.statusAddress, o.node, func() node.Status {
+		if missing := by.missing(); missing != "" {
+			return node.Status{Missing: missing}
+		}
+		return n.Status()
+	})
 	if err != nil {
 		return err
 	}

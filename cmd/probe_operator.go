@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -26,6 +27,9 @@ type operator struct {
 	read  client.Reader
 	every time.Duration
 	log   logr.Logger
+
+	rests atomic.Bool // it is gone
+	seen  bool        // it was there
 }
 
 // parseOperator reads namespace/name.
@@ -41,7 +45,7 @@ func parseOperator(text string) (client.ObjectKey, error) {
 }
 
 // measure runs until ctx ends, or until the operator is certainly gone. Then it waits until it is back, and gives back true: the probe begins anew.
-func (o operator) measure(ctx context.Context, run func(context.Context) error) (again bool, err error) {
+func (o *operator) measure(ctx context.Context, run func(context.Context) error) (again bool, err error) {
 	measuring, rest := context.WithCancel(ctx)
 	defer rest()
 	ended, gone := make(chan error, 1), make(chan struct{})
@@ -61,13 +65,22 @@ func (o operator) measure(ctx context.Context, run func(context.Context) error) 
 	if err := <-ended; err != nil || ctx.Err() != nil {
 		return false, err
 	}
-	o.log.Info("the operator is gone, and nothing is measured until it is back", "operator", o.String())
+	o.rests.Store(true)
+	o.log.Info(o.missing())
 	o.await(ctx, true)
 	return ctx.Err() == nil, nil
 }
 
+// missing says what keeps everything from being measured; empty while the operator is there.
+func (o *operator) missing() string {
+	if !o.rests.Load() {
+		return ""
+	}
+	return fmt.Sprintf("nothing is measured until the operator is back: its Deployment %s is gone, or the right to get it", o.ObjectKey)
+}
+
 // await returns when the operator is there, or certainly not, or when ctx ends. Who cannot be asked says neither.
-func (o operator) await(ctx context.Context, there bool) {
+func (o *operator) await(ctx context.Context, there bool) {
 	if o.Name == "" {
 		<-ctx.Done()
 		return
@@ -96,12 +109,13 @@ func (o operator) await(ctx context.Context, there bool) {
 	}
 }
 
-// look whether the operator is there. To have no right to ask is an answer, too: the rights of a probe come and go with its operator.
-func (o operator) look(ctx context.Context) (is, certain bool) {
+// look whether the operator is there. To have no right to ask any more is an answer, too: the rights of a probe come and go with its operator.
+func (o *operator) look(ctx context.Context) (is, certain bool) {
 	ctx, cancel := context.WithTimeout(ctx, operatorTimeout)
 	defer cancel()
 	d := &metav1.PartialObjectMetadata{}
 	d.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("Deployment"))
 	err := o.read.Get(ctx, o.ObjectKey, d)
-	return err == nil, err == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
+	o.seen = o.seen || err == nil
+	return err == nil, err == nil || apierrors.IsNotFound(err) || o.seen && apierrors.IsForbidden(err)
 }

@@ -36,6 +36,7 @@ func TestAProbeRestsWhileItsOperatorIsGone(t *testing.T) {
 		"it is there":                         {[]error{nil}, false},
 		"it is gone":                          {[]error{nil, gone, gone, gone, nil}, true},
 		"the rights are gone with it":         {[]error{nil, forbidden, gone, forbidden, forbidden, nil}, true},
+		"there was never a right to ask":      {[]error{forbidden}, false},
 		"it is made anew":                     {[]error{nil, gone, gone, nil, gone, gone, nil}, false},
 		"nobody can be asked":                 {[]error{away}, false},
 		"nobody can be asked for a moment":    {[]error{gone, gone, away, gone, gone, away}, false},
@@ -44,7 +45,7 @@ func TestAProbeRestsWhileItsOperatorIsGone(t *testing.T) {
 		t.Run(sentence, func(t *testing.T) {
 			t.Parallel()
 			a := &answers{all: row.says}
-			o := operator{ObjectKey: client.ObjectKey{Namespace: "n", Name: "m"}, read: a, every: time.Millisecond, log: logr.Discard()}
+			o := &operator{ObjectKey: client.ObjectKey{Namespace: "n", Name: "m"}, read: a, every: time.Millisecond, log: logr.Discard()}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			go func() {
@@ -59,6 +60,9 @@ func TestAProbeRestsWhileItsOperatorIsGone(t *testing.T) {
 				ended = true
 				return nil
 			})
+			if (o.missing() != "") != row.rests {
+				t.Errorf("it says %q", o.missing())
+			}
 			if again != row.rests || err != nil || !ended {
 				t.Errorf("it begins anew: %v (%v), the measuring has ended: %v", again, err, ended)
 			}
@@ -67,7 +71,7 @@ func TestAProbeRestsWhileItsOperatorIsGone(t *testing.T) {
 }
 
 func TestAFailureToMeasureIsTold(t *testing.T) {
-	o := operator{log: logr.Discard()}
+	o := &operator{log: logr.Discard()}
 	again, err := o.measure(t.Context(), func(context.Context) error { return errors.ErrUnsupported })
 	if again || !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("%v, %v", again, err)

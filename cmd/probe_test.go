@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -160,7 +161,10 @@ func TestProbeWithItsOwnRights(t *testing.T) {
 		if status != http.StatusOK || strings.Contains(page, "plimsoll_probe_instances") {
 			return fmt.Errorf("status %d, instances are shown", status)
 		}
-		return ready("http://" + health + "/readyz")
+		if ready("http://"+health+"/readyz") == nil {
+			return errors.New("it is ready")
+		}
+		return ready("http://" + health + "/healthz")
 	})
 	makeManager(t, admin)
 	select {

@@ -12,7 +12,7 @@ const Socket = "/run/plimsoll/view.sock"
 
 // Bounds of lines, in bytes with the line's end: of what a probe sends, and of all others.
 const (
-	MaxLine  = 4 << 20
+	MaxLine  = 2 << 20
 	MaxHello = 4 << 10
 )
 
@@ -49,10 +49,10 @@ type Line struct {
 	Told []Statement `json:"told,omitempty"`
 }
 
-// Table is what was counted of an instance since its probe began.
+// Table is what was counted of an instance since Began.
 type Table struct {
 	At time.Time `json:"at"`
-	// Began is when the probe did: what another probe counted before is not in it.
+	// Began is when counting did: when the probe began to know the instance.
 	Began time.Time `json:"began"`
 	// State says how far the instance is measured: measured, partly, unseen or waiting.
 	State string `json:"state"`
@@ -91,7 +91,8 @@ type Sums struct {
 	Service  time.Duration `json:"service"`
 	Transfer time.Duration `json:"transfer"`
 	// Buckets count calls by how long their clients waited: more than the bound before, and this at the most, in nanoseconds. Bounds are those
-	// of Prometheus' native histograms of schema 3, a tenth apart; the last one is the greatest int64.
+	// of Prometheus' native histograms of schema 3, a tenth apart; the last one is the greatest int64. A table that would be too long has none, and
+	// no Text, in rows that took little time.
 	Buckets map[int64]uint64 `json:"buckets,omitempty"`
 }
 

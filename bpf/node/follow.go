@@ -66,6 +66,9 @@ func (n *Node) follow(now time.Time) error {
 		if t == nil {
 			t = &target{Instance: i, since: now}
 			n.targets[i.Container] = t
+			if _, known := n.began[t.owner()]; !known {
+				n.began[t.owner()] = now.UTC()
+			}
 			n.walked, n.searched = time.Time{}, time.Time{}
 		}
 		if t.Role != i.Role {
@@ -124,6 +127,7 @@ func (n *Node) leave(runs map[attribute.Container]bool) error {
 		errs = append(errs, n.connections.leave(t.cgroups))
 		if !instances[t.owner()] {
 			n.table.Forget(t.owner())
+			delete(n.began, t.owner())
 			n.connections.table.Forget(t.owner())
 		}
 		if t.program != "" && !n.probes(t.program) {

@@ -77,9 +77,8 @@ type Options struct {
 type Node struct {
 	Options
 	hierarchy string
-	syscalls  error        // why system calls are not hooked
-	looked    atomic.Int64 // when the last look ended, in Unix seconds; 0 before the first began
-	began     time.Time
+	syscalls  error         // why system calls are not hooked
+	looked    atomic.Int64  // when the last look ended, in Unix seconds; 0 before the first began
 	unviewed  atomic.Uint64 // lines for those who watch that were lost
 
 	mu sync.Mutex // over all below
@@ -88,6 +87,7 @@ type Node struct {
 	commands commands
 	table    *aggregate.Table
 	names    *aggregate.Names
+	began    map[aggregate.Instance]time.Time // since when the table knows it
 	sessions map[uint64]event.Session
 	targets  map[attribute.Container]*target
 	cgroups  map[uint64]*target
@@ -112,7 +112,7 @@ func Start(o Options) (*Node, error) {
 	n := &Node{
 		Options: o, table: aggregate.New(aggregate.Options{Statements: o.Statements}), names: aggregate.NewNames(),
 		sessions: map[uint64]event.Session{}, targets: map[attribute.Container]*target{}, cgroups: map[uint64]*target{},
-		failed: patience, said: "there was none yet", began: time.Now().UTC(),
+		failed: patience, said: "there was none yet", began: map[aggregate.Instance]time.Time{},
 	}
 	if n.agents == nil {
 		n.agents = agents()
@@ -191,6 +191,9 @@ func alive(looked, now time.Time) error {
 func (n *Node) Ready(*http.Request) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.family == nil {
+		return errors.New("nothing is measured: it has ended")
+	}
 	if n.failed >= patience {
 		return fmt.Errorf("the last %d looks failed: %s", n.failed, n.said)
 	}
@@ -222,12 +225,15 @@ func (n *Node) look(now time.Time) {
 	}
 }
 
-// take adds up what was counted. The counts are copied before the texts are read: then each text that was sent for them is known.
-func (n *Node) take() error {
+// take adds up what was counted, and gives back what nobody uses.
+func (n *Node) take() error { return errors.Join(n.gather(), n.family.Tend(), n.commands.tend()) }
+
+// gather adds up what was counted. The counts are copied before the texts are read: then each text that was sent for them is known.
+func (n *Node) gather() error {
 	counts := n.commands.counts(slices.Collect(n.family.Counts()))
 	err := errors.Join(n.drop(counts), n.read())
 	n.table.Take(slices.Values(counts), n.whose)
-	return errors.Join(err, n.family.Tend(), n.commands.tend())
+	return err
 }
 
 // drop forgets texts of statements that have no counts, if texts found no room. What of that is still at work or comes again is sent again.
@@ -339,6 +345,9 @@ func (n *Node) Status() Status {
 		}
 		if t.refused != nil {
 			why = append(why, fmt.Sprintf("instance %s/%s: %v", t.Namespace, t.Name, t.refused))
+		}
+		if err := t.troubled(); err != nil {
+			why = append(why, fmt.Sprintf("instance %s/%s: %v", t.Namespace, t.Name, err))
 		}
 	}
 	slices.Sort(why)

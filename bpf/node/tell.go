@@ -47,21 +47,11 @@ func (n *Node) tell() error {
 	if n.family == nil || !n.listened() {
 		return nil
 	}
-	var all []event.Event
-	for range toldMost {
-		batch, err := n.family.Told()
-		if err != nil {
-			return err
-		}
-		if len(batch.Events) == 0 {
-			break
-		}
-		all = append(all, batch.Events...)
+	all, err := n.heard()
+	if err != nil || len(all) == 0 {
+		return err
 	}
-	if len(all) == 0 {
-		return nil
-	}
-	err := n.read()
+	err = n.read()
 	began, clock := boot()
 	err = errors.Join(err, clock)
 	var entries []journal.Entry
@@ -82,6 +72,21 @@ func (n *Node) tell() error {
 		n.Tell(entries)
 	}
 	return errors.Join(err, n.passOn(watched))
+}
+
+// heard is what the kernel told since the last time.
+func (n *Node) heard() (all []event.Event, err error) {
+	for range toldMost {
+		batch, err := n.family.Told()
+		if err != nil {
+			return nil, err
+		}
+		if len(batch.Events) == 0 {
+			break
+		}
+		all = append(all, batch.Events...)
+	}
+	return all, nil
 }
 
 // boot is when the clock that the kernel's side reads was 0, by the one that people read.

@@ -45,6 +45,10 @@ func (w *watching) end() {
 func (n *Node) linkUp(now time.Time) error {
 	wanted := map[attribute.Container]bool{}
 	for container, t := range n.targets {
+		if t.link != nil && t.link.Gone() { // another process of that name was taken for the agent
+			t.link.Close()
+			t.link, t.sought = nil, time.Time{}
+		}
 		if n.Version != "" && t.link == nil && now.Sub(t.sought) >= retryEvery {
 			wanted[container] = true
 			t.sought = now
@@ -64,15 +68,33 @@ func (n *Node) heed(t *target) error {
 	if told == t.told {
 		return nil
 	}
+	var err error
+	if !n.listened() {
+		_, err = n.heard() // what was told for the sake of one who has gone
+	}
 	t.told = told
 	if n.Tell != nil || t.Engine == attribute.Redis { // they are told anyway, or never
+		return err
+	}
+	for _, id := range t.cgroups {
+		err = errors.Join(err, n.family.Watch(n.wanted(t, id)))
+	}
+	if err != nil {
+		t.told = !told // the next look tries again
+	}
+	return err
+}
+
+// troubled says why an instance cannot be watched, if that has been so for a while.
+func (w *watching) troubled() error {
+	if w.link == nil {
 		return nil
 	}
-	var errs []error
-	for _, id := range t.cgroups {
-		errs = append(errs, n.family.Watch(n.wanted(t, id)))
+	since, err := w.link.Trouble()
+	if err == nil || time.Since(since) < retryEvery {
+		return nil
 	}
-	return errors.Join(errs...)
+	return fmt.Errorf("it cannot be watched: %w", err)
 }
 
 // listened says whether anybody wants to be told of statements.
@@ -99,7 +121,7 @@ func (n *Node) shows(now time.Time) error {
 	if len(watched) == 0 {
 		return nil
 	}
-	err := errors.Join(n.take(), n.connections.take(n.Clients))
+	err := errors.Join(n.gather(), n.connections.take(n.Clients))
 	for _, t := range watched {
 		line, failed := tableLine(n.tableOf(t, now))
 		if failed != nil {
@@ -132,11 +154,11 @@ func (n *Node) passOn(told map[*target][]journal.Entry) error {
 	return errors.Join(errs...)
 }
 
-// mostInLine bounds the statements of a line: one has some kilobytes at most.
-const mostInLine = 256
+// mostInLine bounds the statements of a line: one has some kilobytes at most, and literals may need six bytes for each of theirs.
+const mostInLine = 64
 
 func (n *Node) tableOf(t *target, now time.Time) view.Table {
-	table := view.Table{At: now.UTC(), Began: n.began, State: n.state(t), Rows: []view.Row{}}
+	table := view.Table{At: now.UTC(), Began: n.began[t.owner()], State: n.state(t), Rows: []view.Row{}}
 	for counted, sums := range n.table.Statements(t.owner()) {
 		st := counted.Statement
 		table.Rows = append(table.Rows, view.Row{

@@ -26,8 +26,10 @@ const (
 	dialTimeout, sendTimeout = 2 * time.Second, 5 * time.Second
 	// A connection that failed or ended is tried again after a pause that doubles between these.
 	minRetry, maxRetry = time.Second, time.Minute
-	// mostWaiting bounds the lines that wait to be sent.
-	mostWaiting = 16
+	// mostWaiting bounds the lines that wait to be sent, and mostBytes all of them together: the room that a link takes while its agent does not read.
+	mostWaiting, mostBytes = 16, view.MaxLine
+	// heedPause is after each line that an agent sends, so that one that sends without an end costs no more than that.
+	heedPause = 100 * time.Millisecond
 )
 
 // Link is the connection to one agent. It is made again whenever it ends, until Close.
@@ -36,10 +38,17 @@ type Link struct {
 	version string
 	want    atomic.Pointer[view.Want]
 	lines   chan []byte
+	waiting atomic.Int64 // bytes of lines
 	lost    *atomic.Uint64
-	said    atomic.Pointer[string]
+	trouble atomic.Pointer[trouble]
 	stop    context.CancelFunc
 	ended   sync.WaitGroup
+}
+
+// trouble is why there is no connection.
+type trouble struct {
+	err   error
+	since time.Time
 }
 
 // Open begins to keep a connection to the agent of a container. Root opens the root of the container's file system; it is asked each time. Lost counts
@@ -52,21 +61,24 @@ func Open(root func() (*os.File, error), version string, lost *atomic.Uint64) *L
 	return l
 }
 
-// Close ends the connection.
-func (l *Link) Close() {
-	l.stop()
-	l.ended.Wait()
-}
+// Close ends the connection, and waits for nothing: the file system of a container may never answer.
+func (l *Link) Close() { l.stop() }
 
 // Want is what the agent wants now: nothing while there is no connection.
 func (l *Link) Want() view.Want { return *l.want.Load() }
 
-// Trouble is why there is no connection; empty if there is one, or none was tried yet.
-func (l *Link) Trouble() string {
-	if said := l.said.Load(); said != nil {
-		return *said
+// Trouble is why there is no connection, and since when; nil if there is one, or none was tried yet.
+func (l *Link) Trouble() (since time.Time, err error) {
+	if t := l.trouble.Load(); t != nil {
+		return t.since, t.err
 	}
-	return ""
+	return time.Time{}, nil
+}
+
+// Gone says that the process is, by which the container's root was to be found.
+func (l *Link) Gone() bool {
+	_, err := l.Trouble()
+	return errors.Is(err, errRoot) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH))
 }
 
 // Send a line without its end. It never waits: a line that finds no room is counted as lost.
@@ -75,24 +87,45 @@ func (l *Link) Send(line []byte) {
 		l.lost.Add(1)
 		return
 	}
-	select {
-	case l.lines <- line:
-	default:
-		l.lost.Add(1)
+	size := int64(len(line))
+	if l.waiting.Add(size) <= mostBytes {
+		select {
+		case l.lines <- line:
+			return
+		default:
+		}
+	}
+	l.waiting.Add(-size)
+	l.lost.Add(1)
+}
+
+// forget the lines that wait for a connection that has ended: who watches next is shown nothing old.
+func (l *Link) forget() {
+	for {
+		select {
+		case line := <-l.lines:
+			l.waiting.Add(-int64(len(line)))
+			l.lost.Add(1)
+		default:
+			return
+		}
 	}
 }
 
 func (l *Link) run(ctx context.Context) {
 	pause := minRetry
 	for ctx.Err() == nil {
-		began := time.Now()
-		err := l.serve(ctx)
+		before := l.trouble.Load()
+		served, err := l.serve(ctx)
 		l.want.Store(&view.Want{})
-		said := fmt.Sprint(err)
-		l.said.Store(&said)
-		if time.Since(began) > maxRetry {
+		l.forget()
+		now := &trouble{err, time.Now()}
+		if served {
 			pause = minRetry
+		} else if before != nil {
+			now.since = before.since
 		}
+		l.trouble.Store(now)
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
@@ -101,11 +134,11 @@ func (l *Link) run(ctx context.Context) {
 	}
 }
 
-// serve one connection until it ends.
-func (l *Link) serve(ctx context.Context) error {
+// serve one connection until it ends, and say whether there was one.
+func (l *Link) serve(ctx context.Context) (served bool, err error) {
 	conn, err := l.dial(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -116,9 +149,9 @@ func (l *Link) serve(ctx context.Context) error {
 	}
 	if err != nil {
 		_ = conn.Close() // it is of no use
-		return err
+		return false, err
 	}
-	l.said.Store(nil)
+	l.trouble.Store(nil)
 	var reading sync.WaitGroup
 	reading.Go(func() { cancel(l.listen(conn)) })
 	defer reading.Wait()
@@ -126,10 +159,11 @@ func (l *Link) serve(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return true, context.Cause(ctx)
 		case line := <-l.lines:
+			l.waiting.Add(-int64(len(line)))
 			if err := send(conn, line); err != nil {
-				return err
+				return true, err
 			}
 		}
 	}
@@ -156,6 +190,7 @@ func (l *Link) listen(conn net.Conn) error {
 			return fmt.Errorf("read what the agent wants: %w", err)
 		}
 		l.want.Store(&want)
+		time.Sleep(heedPause)
 	}
 	if err := lines.Err(); err != nil {
 		return fmt.Errorf("read what the agent wants: %w", err)
@@ -163,12 +198,15 @@ func (l *Link) listen(conn net.Conn) error {
 	return errors.New("the agent ended the connection")
 }
 
+// errRoot is that the root of a container cannot be opened.
+var errRoot = errors.New("find the file system of the container")
+
 // dial the agent's socket below the root of its container. No link on the way is followed: a container may make them as it likes, and then the
 // probe would speak, as root, to a socket of the node.
 func (l *Link) dial(ctx context.Context) (net.Conn, error) {
 	root, err := l.root()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errRoot, err)
 	}
 	defer root.Close()
 	fd, err := unix.Openat2(int(root.Fd()), strings.TrimPrefix(view.Socket, "/"), &unix.OpenHow{

@@ -89,7 +89,10 @@ func (a *agent) wants(t *testing.T, want view.Want) {
 func opened(t *testing.T, c *container, lost *atomic.Uint64) *Link {
 	t.Helper()
 	l := Open(c.open, "v1.2.3", lost)
-	t.Cleanup(l.Close)
+	t.Cleanup(func() {
+		l.Close()
+		l.ended.Wait()
+	})
 	return l
 }
 
@@ -120,8 +123,8 @@ func TestWhatIsWantedIsKnownAndWhatIsSentArrives(t *testing.T) {
 	if got := a.reads(t); got != `{"told":[]}`+"\n" {
 		t.Errorf("arrived: %s", got)
 	}
-	if said := l.Trouble(); said != "" {
-		t.Error(said)
+	if _, err := l.Trouble(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -134,8 +137,8 @@ func TestAnAgentThatEndsWantsNothingAndIsFoundAgain(t *testing.T) {
 	until(t, "the want", func() bool { return l.Want().Table })
 	a.Close()
 	until(t, "nothing to be wanted", func() bool { return !l.Want().Table })
-	if said := l.Trouble(); said == "" {
-		t.Error("it does not say that the connection has ended")
+	if since, err := l.Trouble(); err == nil || time.Since(since) > time.Minute || l.Gone() {
+		t.Errorf("of the connection that has ended it says %v, since %v", err, since)
 	}
 	again := c.accept(t)
 	again.reads(t)
@@ -204,4 +207,23 @@ func TestNobodyWaitsForAnAgentThatDoesNotRead(t *testing.T) {
 	if got := lost.Load(); got != before+1 {
 		t.Errorf("a line that is too long: lost %d after %d", got, before)
 	}
+	if most := l.waiting.Load(); most > mostBytes {
+		t.Errorf("%d bytes wait", most)
+	}
+	// What was for one that has gone is for nobody else.
+	a.Close()
+	until(t, "nothing to wait", func() bool { return l.waiting.Load() == 0 && len(l.lines) == 0 })
+}
+
+func TestAProcessThatHasEndedIsToldFromAnAgentThatDoesNotListen(t *testing.T) {
+	c := newContainer(t)
+	l := opened(t, c, new(atomic.Uint64))
+	until(t, "a failure", func() bool { _, err := l.Trouble(); return err != nil })
+	if _, err := l.Trouble(); l.Gone() || !strings.Contains(err.Error(), view.Socket) {
+		t.Errorf("nobody listens, and it says %v", err)
+	}
+	ended := Open(func() (*os.File, error) { return os.Open(filepath.Join(c.root, "gone")) }, "v1.2.3", new(atomic.Uint64))
+	defer ended.ended.Wait()
+	defer ended.Close()
+	until(t, "the process to be gone", ended.Gone)
 }

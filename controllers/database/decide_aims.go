@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
+	"time"
 
 	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
 	"github.com/plimsoll-dev/plimsoll-operator/controllers/desired"
@@ -117,8 +119,8 @@ func (d *draft) roles() bool {
 	return true
 }
 
-// unrouted says that the lead changes hands: the leader of the Lease has let go of it and there are enough voters for another, or a new one tells
-// of the change that brought it, and not yet that clients are sent to it.
+// unrouted says that the lead changes hands: the leader of the Lease has let go of it, and there are enough voters for another and nothing that lasts
+// keeps them from it; or a new one tells of the change that brought it, and not yet that clients are sent to it. Labels do not wait for more than that.
 func (d *draft) unrouted() bool {
 	r := d.seen.report(d.Leadership.Leader)
 	switch {
@@ -127,14 +129,22 @@ func (d *draft) unrouted() bool {
 	case !r.Leading || r.Epoch != d.Leadership.Epoch:
 		heard := 0
 		for _, voter := range d.Leadership.Voters {
-			if d.seen.report(voter) != nil {
+			v := d.seen.report(voter)
+			if v != nil && v.Waits != nil && slices.Contains(lasting(), v.Waits.For) {
+				return false
+			}
+			if v != nil {
 				heard++
 			}
 		}
 		return heard > len(d.Leadership.Voters)/2
 	}
-	return r.HandOver != nil && r.HandOver.Epoch == d.Leadership.Epoch && r.HandOver.Routed == 0
+	return r.HandOver != nil && r.HandOver.Epoch == d.Leadership.Epoch && r.HandOver.Routed == 0 &&
+		d.now.Sub(time.UnixMilli(r.HandOver.Elected)) < routeMost
 }
+
+// routeMost is how long labels wait for clients to be sent to a new leader; one that cannot write where they go may take long.
+const routeMost = 30 * time.Second
 
 // filesHash names a configuration.
 func filesHash(files map[string]string) string {

@@ -2,6 +2,7 @@ package database
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -19,7 +20,8 @@ func TestRolesAreLabelledOnceClientsAreSentToTheLeader(t *testing.T) {
 		told *engine.HandOver
 		want map[string]v1.Role
 	}{
-		"they are not yet":                    {&engine.HandOver{Epoch: 2, Promoted: 5}, before},
+		"they are not yet":                    {&engine.HandOver{Epoch: 2, Elected: noon().Add(-29 * time.Second).UnixMilli(), Promoted: 5}, before},
+		"they are not for long":               {&engine.HandOver{Epoch: 2, Elected: noon().Add(-30 * time.Second).UnixMilli(), Promoted: 5}, after},
 		"they are":                            {&engine.HandOver{Epoch: 2, Promoted: 5, Routed: 6}, after},
 		"an agent that restarted tells none":  {nil, after},
 		"what it tells is of an earlier time": {&engine.HandOver{Epoch: 1, Promoted: 5}, after},
@@ -44,11 +46,13 @@ func TestRolesStayWhileTheLeadIsBetweenTwo(t *testing.T) {
 	const primary, replica = v1.RolePrimary, v1.RoleReplica
 	for sentence, row := range map[string]struct {
 		silent []string
+		waits  string // what orders-2 does for
 		want   v1.Role
 	}{
-		"another one will lead":           {nil, primary},
-		"another one can lead without it": {[]string{"orders-3"}, primary},
-		"nobody can":                      {[]string{"orders-2", "orders-3"}, replica},
+		"another one will lead":           {nil, v1.ReasonGrantRuns, primary},
+		"another one can lead without it": {[]string{"orders-3"}, "", primary},
+		"nobody can":                      {[]string{"orders-2", "orders-3"}, "", replica},
+		"something lasts":                 {nil, v1.ReasonVotersAhead, replica},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			s := settled(3)
@@ -56,6 +60,9 @@ func TestRolesStayWhileTheLeadIsBetweenTwo(t *testing.T) {
 				s.Pods[name].Labels[v1.LabelRole] = string(role)
 			}
 			s.report("orders-1", func(r *engine.Report) { r.Leading, r.Role = false, engine.Replica })
+			if row.waits != "" {
+				s.report("orders-2", func(r *engine.Report) { r.Waits = &engine.Wait{For: row.waits} })
+			}
 			for _, name := range row.silent {
 				delete(s.Heard, name)
 			}

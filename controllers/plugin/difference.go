@@ -58,15 +58,21 @@ func since(before, now view.Sums) view.Sums {
 	d.Queue -= before.Queue
 	d.Service -= before.Service
 	d.Transfer -= before.Transfer
-	d.Errors, d.Buckets = less(now.Errors, before.Errors), less(now.Buckets, before.Buckets)
+	d.Errors = less(now.Errors, before.Errors)
+	if d.Buckets = nil; bucketed(before) && bucketed(now) {
+		d.Buckets = less(now.Buckets, before.Buckets)
+	}
 	return d
 }
 
 func shrunk(before, now view.Sums) bool {
 	return now.Calls < before.Calls || now.Rows < before.Rows || now.Received < before.Received || now.Sent < before.Sent ||
 		now.Latency < before.Latency || now.Queue < before.Queue || now.Service < before.Service || now.Transfer < before.Transfer ||
-		fewer(before.Errors, now.Errors) || fewer(before.Buckets, now.Buckets)
+		fewer(before.Errors, now.Errors) || bucketed(now) && fewer(before.Buckets, now.Buckets)
 }
+
+// bucketed says whether sums have all their buckets: rows of a table that was too long have none.
+func bucketed(s view.Sums) bool { return len(s.Buckets) > 0 || s.Latency == 0 }
 
 func fewer[K comparable](before, now map[K]uint64) bool {
 	for k, n := range before {

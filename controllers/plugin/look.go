@@ -38,7 +38,7 @@ const (
 )
 
 var (
-	errNoProbe = errors.New("no probe measures it: see kubectl plimsoll probe status")
+	errNoProbe = errors.New("no probe tells of it: see kubectl plimsoll probe status")
 	errEarlier = errors.New("the plimsoll-agent in its pod is of an earlier release, which cannot show this")
 )
 

@@ -29,7 +29,7 @@ func told() pods {
 func TestQueries(t *testing.T) {
 	const words = "orders-1: lost 7 messages with statements, because they were not read in time\n" +
 		"orders-1: a statement cannot be read (Time.UnmarshalJSON: input is not a JSON string): use the plugin of the operator's release\n" +
-		"orders-2: no probe measures it: see kubectl plimsoll probe status\n"
+		"orders-2: no probe tells of it: see kubectl plimsoll probe status\n"
 	slow := "12:00:01.001  orders-1  ada@books  10.0.0.7  1.50s  -  3  SELECT a FROM t WHERE b = ?\n"
 	failed := "12:00:02.000  orders-1  a?[2Jda@books  -  -  23505  0  INSERT INTO t VALUES (? …\n"
 	for args, want := range map[string]string{

@@ -81,7 +81,7 @@ func TestTop(t *testing.T) {
 			}
 			said := ""
 			if name == "top-json" {
-				said = "orders-2: it is measured in part: see kubectl plimsoll probe status\norders-3: no probe measures it: see kubectl plimsoll probe status\n"
+				said = "orders-2: it is measured in part: see kubectl plimsoll probe status\norders-3: no probe tells of it: see kubectl plimsoll probe status\n"
 			}
 			if diff := cmp.Diff(said, c.err.String()); diff != "" {
 				t.Errorf("on standard error (-want +got):\n%s", diff)
