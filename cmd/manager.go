@@ -90,7 +90,7 @@ func run(ctx context.Context, o options) error {
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	mgr, err := newManager(config, o, logger, hooks, func(why error) { stop(&restartError{why}) })
+	mgr, err := newManager(config, o, platform, logger, hooks, func(why error) { stop(&restartError{why}) })
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-func newManager(config *rest.Config, o options, logger logr.Logger, hooks *webhooks, restored func(error)) (ctrl.Manager, error) {
+func newManager(config *rest.Config, o options, is platform, logger logr.Logger, hooks *webhooks, restored func(error)) (ctrl.Manager, error) {
 	scheme, err := newScheme()
 	if err != nil {
 		return nil, err
@@ -186,7 +186,9 @@ func newManager(config *rest.Config, o options, logger logr.Logger, hooks *webho
 	if err != nil {
 		return nil, err
 	}
-	maps.Copy(cached.ByObject, probe.Cached())
+	if is.probes { // a cache of a kind that is not served cannot be made
+		maps.Copy(cached.ByObject, probe.Cached())
+	}
 	lock, err := newLock(config, o, restored)
 	if err != nil {
 		return nil, err
