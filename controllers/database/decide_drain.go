@@ -1,13 +1,16 @@
 package database
 
-import v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+import (
+	v1 "github.com/plimsoll-dev/plimsoll-operator/api/v1"
+	"github.com/plimsoll-dev/plimsoll-operator/controllers/engine"
+)
 
 // vacate hands the lead over from a node that its pod will have to leave, so that the eviction which follows meets a replica. It does so
 // only to an instance on a node that stays: with none it waits, and no two nodes that both go can pass the lead to and fro.
 func (d *draft) vacate() bool {
 	leader := d.Leadership.Leader
 	why := d.goes(leader)
-	if why == "" || d.handover != nil || len(d.restart) > 0 || len(d.Remove) > 0 || !serves(d.seen, d.Plan) || d.seen.Pods[leader].DeletionTimestamp != nil {
+	if why == "" || d.handover != nil || len(d.restart) > 0 || len(d.Remove) > 0 || !d.leads(leader) || d.seen.Pods[leader].DeletionTimestamp != nil {
 		return true
 	}
 	to := d.refuge()
@@ -17,6 +20,13 @@ func (d *draft) vacate() bool {
 	d.work(v1.ReasonChanging, "handing over from %s to %s: the node %s %s", leader, to, d.seen.Pods[leader].Spec.NodeName, why)
 	d.handOver("drain", to)
 	return true
+}
+
+// leads says that an instance leads by its own word, and that clients are sent to it. That it is ready is not asked: it is not while it hands over, and
+// a wish that is taken back then would call that off.
+func (d *draft) leads(name string) bool {
+	r := d.seen.report(name)
+	return r != nil && r.Leading && r.Role == engine.Primary && (r.Waits == nil || r.Waits.For != v1.ReasonNotRouted)
 }
 
 // goes says why an instance will have to leave its node; empty if it need not, as far as is known.

@@ -124,6 +124,22 @@ func TestVacate(t *testing.T) {
 			gist{Working: "Changing: waiting for orders-3 to become ready before orders-2 is restarted"},
 		},
 		"no replica is in step: it waits": {func() *scene { s := placed().cordon("node-a"); s.streaming(); return s }(), gist{}},
+		"a leader that takes no writes, because it hands over, is asked on": {
+			func() *scene {
+				s := placed().cordon("node-a")
+				s.report("orders-1", func(r *engine.Report) { r.Ready = false })
+				return s
+			}(),
+			gist{Working: moves, Aims: to("2")},
+		},
+		"one that does not lead any more is not": {
+			func() *scene {
+				s := placed().cordon("node-a")
+				s.report("orders-1", func(r *engine.Report) { r.Leading = false })
+				return s
+			}(),
+			gist{},
+		},
 		"a leader that is silent is asked for nothing": {
 			func() *scene { s := placed().cordon("node-a"); s.silence("orders-1"); return s }(), gist{},
 		},
