@@ -55,6 +55,20 @@ type line struct {
 	Told []json.RawMessage `json:"told"`
 }
 
+// watched is a Database and which of its instances are to be looked at.
+func (s *session) watched(cmd *cobra.Command, name, on string) (*v1.Database, []string, error) {
+	k, err := s.connect()
+	if err != nil {
+		return nil, nil, err
+	}
+	d, err := k.database(cmd.Context(), name)
+	if err != nil {
+		return nil, nil, err
+	}
+	names, err := instances(d, on)
+	return d, names, err
+}
+
 // instances that are to be looked at: the named one, or all.
 func instances(d *v1.Database, named string) ([]string, error) {
 	if named != "" {

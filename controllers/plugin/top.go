@@ -54,15 +54,7 @@ It runs a command in the instances' pods, as psql does: that needs "create" of p
 			if err := o.check(); err != nil {
 				return err
 			}
-			k, err := s.connect()
-			if err != nil {
-				return err
-			}
-			d, err := k.database(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			names, err := instances(d, o.on)
+			d, names, err := s.watched(cmd, args[0], o.on)
 			if err != nil {
 				return err
 			}
